@@ -30,7 +30,7 @@ class Stream:
         """Close to standard normal: the sum of twelve uniforms less six, an exact integer sum (|x| < 6)."""
         words = self._words(label, 12 * int(np.prod(shape, dtype=np.int64)), 4)
         total = words.reshape(*shape, 12).astype(np.int64).sum(axis=-1)
-        return (total - 6 * (2**32 - 1)).astype(np.float64) * 2.0**-32
+        return np.asarray((total - 6 * (2**32 - 1)) * 2.0**-32)
 
     def integers(self, label: str, bound: int, *shape: int) -> Int64[np.ndarray, "..."]:
         """Integers in [0, bound), from 64 bits each (the bias is bound / 2^64)."""
@@ -39,4 +39,4 @@ class Stream:
 
     def signs(self, label: str, *shape: int) -> Float64[np.ndarray, "..."]:
         """-1 or +1 with equal chance."""
-        return self.integers(label, 2, *shape) * 2.0 - 1.0
+        return np.asarray(self.integers(label, 2, *shape) * 2.0 - 1.0)

@@ -28,9 +28,7 @@ def check_inputs(
     batch, tokens, key_heads, key_size = q.shape
     value_heads, value_size = v.shape[2:]
     if key_heads == 0 or value_heads == 0 or value_heads % key_heads:
-        raise ValueError(
-            f"the number of value heads must be a multiple of the number of key heads; got Hv = {value_heads}, Hk = {key_heads}"
-        )
+        raise ValueError(f"Hv must be a multiple of Hk; got Hv = {value_heads}, Hk = {key_heads}")
     expected = {
         "k": (k, (batch, tokens, key_heads, key_size)),
         "v": (v, (batch, tokens, value_heads, value_size)),
@@ -41,3 +39,12 @@ def check_inputs(
     for name, (array, shape) in expected.items():
         if array.shape != shape:
             raise ValueError(f"with q {q.shape} and v {v.shape}, {name} must have shape {shape}; got {array.shape}")
+
+
+def check_cotangents(v: np.ndarray, initial_state: np.ndarray, do: np.ndarray, dfinal_state: np.ndarray) -> None:
+    """Raise ValueError unless the cotangents have the shapes of the outputs: nothing is broadcast."""
+    if do.shape != v.shape or dfinal_state.shape != initial_state.shape:
+        raise ValueError(
+            f"do must have the shape of v, {v.shape}, and dfinal_state that of initial_state, {initial_state.shape}; "
+            f"got {do.shape} and {dfinal_state.shape}"
+        )

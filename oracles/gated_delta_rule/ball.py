@@ -1,7 +1,7 @@
 """The rule in ball arithmetic (python-flint `arb`): every returned ball contains the true value.
 
-One batch row and one value head at a time. Precision is the caller's `bits`, or `enclose` finds it:
-the radius grows by a fraction of a bit a token, so it is raised until the balls are tight.
+One batch row and one value head at a time. Precision is the caller's `bits`, or `enclose` finds it: the
+radius grows by up to about a bit a token where the decay is weak, so it is raised until the balls are tight.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,9 @@ Values = Float64[np.ndarray, "T V"]
 Gates = Float64[np.ndarray, " T"]
 State = Float64[np.ndarray, "K V"]
 
+FIRST_BITS = 128  # two machine words: the fastest there is
 MOST_BITS = 16384
+SMALLEST = arb(2) ** -1074
 
 
 def forward(
@@ -45,15 +47,33 @@ def adjoint(
     bits: int,
 ) -> tuple[arb_mat, arb_mat, arb_mat, arb_mat, arb_mat, arb_mat]:
     """Balls around `dq, dk [T, K]`, `dv [T, V]`, `dg, dbeta [T, 1]` and `dh0 [K, V]`."""
+    return forward_and_adjoint(q, k, v, g, beta, initial_state, do, dfinal_state, scale=scale, bits=bits)[2:]
+
+
+def forward_and_adjoint(
+    q: Keys,
+    k: Keys,
+    v: Values,
+    g: Gates,
+    beta: Gates,
+    initial_state: State,
+    do: Values,
+    dfinal_state: State,
+    *,
+    scale: float | None,
+    bits: int,
+) -> tuple[arb_mat, arb_mat, arb_mat, arb_mat, arb_mat, arb_mat, arb_mat, arb_mat]:
+    """The results of `forward` and of `adjoint`, from one walk over the tokens and back."""
     with ctx.workprec(bits):
         scale_ball = _scale(scale, q.shape[1])
-        h, decayed, residual = _matrix(initial_state), [], []
+        h, o, decayed, residual = _matrix(initial_state), [], [], []
         for t in range(len(g)):
             h, h_decayed, r = _write(h, k[t], v[t], g[t], beta[t])
+            o.append((_row(q[t]) * h * scale_ball).entries())
             decayed.append(h_decayed)
             residual.append(r)
 
-        backwards: list[tuple[list[arb], ...]] = []
+        backwards: list[list[list[arb]]] = []
         L = _matrix(dfinal_state)
         for t in reversed(range(len(g))):
             key, b = _row(k[t]), arb(float(beta[t]))
@@ -63,34 +83,34 @@ def adjoint(
             L = L + _row(q[t]).transpose() * do_t
             de = key * L
             dv = de * b
-            dbeta = (de * residual[t].transpose()).entries()
+            dbeta = de * residual[t].transpose()
             dk = L * e.transpose() - decayed[t] * dv.transpose()
             L = L - key.transpose() * dv
-            dg = sum((x * y for x, y in zip(L.entries(), decayed[t].entries(), strict=True)), arb(0))
+            dg = _inner(L, decayed[t])
             L = L * arb(float(g[t])).exp()
-            backwards.append((dq.entries(), dk.entries(), dv.entries(), [dg], dbeta))
-        dq, dk, dv, dg, dbeta = zip(*reversed(backwards), strict=True)
-        tokens = len(g)
-        return _rows(dq, k.shape), _rows(dk, k.shape), _rows(dv, v.shape), _rows(dg, (tokens, 1)), _rows(dbeta, (tokens, 1)), L
+            backwards.append([x.entries() for x in (dq, dk, dv, dg, dbeta)])
+        per_gate = (len(g), 1)
+        gradients = [
+            _rows([token[i] for token in reversed(backwards)], shape)
+            for i, shape in enumerate((q.shape, k.shape, v.shape, per_gate, per_gate))
+        ]
+        return _rows(o, v.shape), h, *gradients, L  # type: ignore[return-value]
 
 
-def enclose(balls: Callable[[int], tuple[arb_mat, ...]], *, bits: int) -> tuple[tuple[arb_mat, ...], int]:
-    """Call `balls(bits)` with doubled `bits` until every result is tight; return the balls and the bits it took.
+def enclose(balls: Callable[[int], tuple[arb_mat, ...]], *, bits: int = FIRST_BITS) -> tuple[tuple[arb_mat, ...], int]:
+    """Call `balls(bits)`, with more bits until every result is tight; return the balls and the bits it took.
 
-    Tight: in each matrix no radius exceeds `2^-64` of the largest entry, eleven bits below float64.
+    Tight: in each matrix no radius exceeds `2^-64` of the largest midpoint, eleven bits below float64. The radius falls by a
+    factor of two with each bit, so that a second call mostly suffices.
     Raises ArithmeticError where 16384 bits do not suffice (an input that is not finite, for one).
     """
     while bits <= MOST_BITS:
         result = balls(bits)
-        if all(_is_tight(matrix) for matrix in result):
+        missing = max(_missing_bits(matrix) for matrix in result)
+        if missing <= 0:
             return result, bits
-        bits *= 2
+        bits = bits + missing + 8 if missing < MOST_BITS else 2 * bits
     raise ArithmeticError(f"no tight enclosure with {MOST_BITS} bits: are all inputs finite?")
-
-
-def bits_for(tokens: int) -> int:
-    """A first precision for `enclose`: about a third of a bit a token was measured to be lost."""
-    return 128 + tokens // 3
 
 
 def distance(approximation: np.ndarray, balls: arb_mat) -> np.ndarray:
@@ -99,17 +119,24 @@ def distance(approximation: np.ndarray, balls: arb_mat) -> np.ndarray:
     if approximation.size != len(entries):
         raise ValueError(f"{approximation.size} numbers against {len(entries)} balls")
     with ctx.workprec(256):
-        bounds = [float((arb(float(x)) - ball).abs_upper()) for x, ball in zip(approximation.ravel(), entries, strict=True)]
+        bounds = [(arb(float(x)) - ball).abs_upper() for x, ball in zip(approximation.ravel(), entries, strict=True)]
     # float() rounds to nearest; one step up makes it a bound again (a distance of zero is exact).
-    return np.array([np.nextafter(bound, np.inf) if bound else 0.0 for bound in bounds]).reshape(approximation.shape)
+    floats = [0.0 if bound == 0 else np.nextafter(float(bound), np.inf) for bound in bounds]
+    return np.array(floats).reshape(approximation.shape)
 
 
-def _is_tight(matrix: arb_mat) -> bool:
+def _missing_bits(matrix: arb_mat) -> int:
+    """By how many bits the widest ball exceeds `2^-64` of the largest midpoint; at most 0 where the matrix is tight."""
     entries = matrix.entries()
     if not all(entry.is_finite() for entry in entries):
-        return False
-    largest = max((entry.abs_upper() for entry in entries), default=arb(0))
-    return all(entry.rad() <= largest * arb(2) ** -64 for entry in entries)
+        return MOST_BITS
+    widest = max((entry.rad() for entry in entries), default=arb(0))
+    if widest == 0:
+        return 0
+    # The midpoints are good long before the radii are; and float64 knows nothing below its smallest number.
+    largest = max(SMALLEST, *(abs(entry.mid()) for entry in entries))
+    mantissa, exponent = (widest / largest).abs_upper().man_exp()
+    return int(mantissa.bit_length() + exponent) + 64
 
 
 def _write(h: arb_mat, k: np.ndarray, v: np.ndarray, g: float, beta: float) -> tuple[arb_mat, arb_mat, arb_mat]:
@@ -117,6 +144,11 @@ def _write(h: arb_mat, k: np.ndarray, v: np.ndarray, g: float, beta: float) -> t
     decayed = h * arb(float(g)).exp()
     residual = _row(v) - key * decayed
     return decayed + key.transpose() * (residual * arb(float(beta))), decayed, residual
+
+
+def _inner(x: arb_mat, y: arb_mat) -> arb_mat:
+    """`<x, y>` as a 1 x 1 matrix: one product of a row and a column."""
+    return arb_mat(1, x.nrows() * x.ncols(), x.entries()) * arb_mat(y.nrows() * y.ncols(), 1, y.entries())
 
 
 def _scale(scale: float | None, key_size: int) -> arb:
@@ -131,5 +163,5 @@ def _row(x: np.ndarray) -> arb_mat:
     return arb_mat(1, len(x), x.tolist())
 
 
-def _rows(rows: object, shape: tuple[int, ...]) -> arb_mat:
-    return arb_mat(*shape, [entry for row in rows for entry in row])  # type: ignore[attr-defined]
+def _rows(rows: list[list[arb]], shape: tuple[int, ...]) -> arb_mat:
+    return arb_mat(*shape, [entry for row in rows for entry in row])

@@ -6,7 +6,7 @@ Never trusted on its own word: `oracles.certify` holds samples of it against bal
 import numpy as np
 from jaxtyping import Float64
 
-from oracles.gated_delta_rule import check_inputs
+from oracles.gated_delta_rule import check_cotangents, check_inputs
 
 Keys = Float64[np.ndarray, "B T Hk K"]
 Values = Float64[np.ndarray, "B T Hv V"]
@@ -45,7 +45,8 @@ def adjoint(
     Memory is `T` states per row and head. Raises ValueError on shapes that do not fit together.
     """
     check_inputs(q, k, v, g, beta, initial_state)
-    batch, tokens, key_heads, key_size = q.shape
+    check_cotangents(v, initial_state, do, dfinal_state)
+    _, tokens, key_heads, key_size = q.shape
     scale = key_size**-0.5 if scale is None else scale
     q, k = _repeat_heads(q, v.shape[2]), _repeat_heads(k, v.shape[2])
 
@@ -99,4 +100,4 @@ def _repeat_heads(x: np.ndarray, value_heads: int) -> np.ndarray:
 
 def _sum_groups(x: np.ndarray, key_heads: int) -> np.ndarray:
     """The transpose of `_repeat_heads`."""
-    return x.reshape(*x.shape[:2], key_heads, -1, x.shape[-1]).sum(axis=3)
+    return x.reshape(*x.shape[:2], key_heads, x.shape[2] // key_heads, x.shape[-1]).sum(axis=3)

@@ -1,0 +1,10 @@
+"""What is verified: implementations of the gated delta rule in jax. Never imports oracles or parity."""
+
+from implementations.chunked import CHUNKED
+from implementations.context_parallel.two_phase import TWO_PHASE
+from implementations.contract import Implementation
+from implementations.sequential import SEQUENTIAL
+
+ALL = (SEQUENTIAL, CHUNKED, TWO_PHASE)
+
+__all__ = ["ALL", "Implementation"]

@@ -1,0 +1,128 @@
+"""The chunked form: WY factors of all chunks in parallel, then a `lax.scan` over chunks.
+
+Yang et al., "Parallelizing Linear Transformers with the Delta Rule" (2024), with the gate of "Gated Delta
+Networks" (2024, section 3.3). With `G` the cumulative `g` inside a chunk and `D_ij = exp(G_i - G_j)`::
+
+    S = strict_lower(diag(beta) K K^T * D)      T = (I + S)^-1
+    u = T diag(beta) V                          w = T diag(beta) diag(e^G) K
+    h' = e^{G_C} h + K~^T (u - w h)             K~_i = e^{G_C - G_i} k_i
+    o  = diag(e^G) Q h + tril(Q K^T * D) (u - w h)          with Q already scaled
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from implementations.arithmetic import accumulation_dtype, einsum, repeat_heads
+from implementations.contract import Implementation, check_inputs
+from implementations.ut_inversion.substitution import substitution
+
+State = Float[Array, "B H K V"]
+
+
+class Factors(NamedTuple):
+    """What a chunk needs to know of its tokens: everything but the state that enters it.
+
+    `w, q_decayed, k_decayed [..., C, K]`, `u [..., C, V]`, `attention [..., C, C]`, `decay [...]`.
+    """
+
+    w: Array
+    u: Array
+    q_decayed: Array  # diag(e^G) Q
+    k_decayed: Array  # K~
+    attention: Array  # tril(Q K^T * D)
+    decay: Array  # e^{G_C}
+
+
+def prepare(
+    q: Float[Array, "B T Hk K"],
+    k: Float[Array, "B T Hk K"],
+    v: Float[Array, "B T Hv V"],
+    g: Float[Array, "B T Hv"],
+    beta: Float[Array, "B T Hv"],
+    *,
+    scale: float | None,
+    chunk_size: int,
+) -> Factors:
+    """The factors of every chunk, `[N, B, Hv, ...]` with the chunks first. A ragged tail is padded with g = k = v = q = 0, a no-op."""
+    dtype = accumulation_dtype(v.dtype)
+    scale = q.shape[-1] ** -0.5 if scale is None else scale
+    # Widen before repeating, so that the gradients of a group of heads are summed in the wide dtype too.
+    q, k, v, g, beta = (x.astype(dtype) for x in (q, k, v, g, beta))
+    q, k = repeat_heads(q, v.shape[2]), repeat_heads(k, v.shape[2])
+    q, k, v, g, beta = (_split(x, chunk_size) for x in (q, k, v, g, beta))
+    q = scale * q
+
+    G = jnp.cumsum(g, axis=-1)
+    D = jnp.exp(segment_sums(g))
+    S = jnp.tril(beta[..., None] * einsum("nbhik,nbhjk->nbhij", k, k) * D, -1)
+    T = substitution(S)
+    return Factors(
+        w=einsum("nbhij,nbhjk->nbhik", T, (beta * jnp.exp(G))[..., None] * k),
+        u=einsum("nbhij,nbhjv->nbhiv", T, beta[..., None] * v),
+        q_decayed=jnp.exp(G)[..., None] * q,
+        k_decayed=D[..., -1, :, None] * k,
+        attention=einsum("nbhik,nbhjk->nbhij", q, k) * D,
+        decay=jnp.exp(G[..., -1]),
+    )
+
+
+def segment_sums(g: Float[Array, "... C"]) -> Float[Array, "... C C"]:
+    """`G_i - G_j`, the sum of g over j < t <= i, and -inf for i < j (mask before exp, or it overflows).
+
+    Summed, not subtracted: a difference of cumulative sums costs `u max|G|`, and in its gradient the terms of every pair
+    inside the chunk cancel, which leaves little of dg where the decay is strong.
+    """
+    chunk_size = g.shape[-1]
+    after = jnp.tril(jnp.ones((chunk_size, chunk_size), dtype=bool), -1)
+    sums = jnp.cumsum(jnp.where(after, g[..., :, None], 0), axis=-2)
+    return jnp.where(jnp.tril(jnp.ones_like(after)), sums, -jnp.inf)
+
+
+def chunk_step(h: State, chunk: Factors) -> tuple[State, Float[Array, "B H C V"]]:
+    """One chunk: the next state, and the reads inside the chunk."""
+    written = chunk.u - einsum("bhck,bhkv->bhcv", chunk.w, h)
+    o = einsum("bhck,bhkv->bhcv", chunk.q_decayed, h) + einsum("bhij,bhjv->bhiv", chunk.attention, written)
+    return chunk.decay[..., None, None] * h + einsum("bhck,bhcv->bhkv", chunk.k_decayed, written), o
+
+
+def join(o: Float[Array, "N B H C V"], tokens: int) -> Float[Array, "B T H V"]:
+    """The outputs of the chunks as one sequence, the padding of a ragged tail cut off."""
+    chunks, batch, heads, chunk_size, size = o.shape
+    return o.transpose(1, 0, 3, 2, 4).reshape(batch, chunks * chunk_size, heads, size)[:, :tokens]
+
+
+def chunked(
+    q: Float[Array, "B T Hk K"],
+    k: Float[Array, "B T Hk K"],
+    v: Float[Array, "B T Hv V"],
+    g: Float[Array, "B T Hv"],
+    beta: Float[Array, "B T Hv"],
+    initial_state: Float[Array, "B Hv K V"],
+    *,
+    scale: float | None = None,
+    chunk_size: int = 64,
+    step: Callable[[State, Factors], tuple[State, Array]] = chunk_step,
+) -> tuple[Float[Array, "B T Hv V"], Float[Array, "B Hv K V"]]:
+    """`(o, final_state)` under the contract. `step` is the recurrence over chunks.
+
+    Raises ValueError on shapes that do not fit together.
+    """
+    check_inputs(q, k, v, g, beta, initial_state, chunk_size=chunk_size)
+    factors = prepare(q, k, v, g, beta, scale=scale, chunk_size=chunk_size)
+    final_state, o = jax.lax.scan(step, initial_state.astype(factors.u.dtype), factors)
+    return join(o, v.shape[1]).astype(v.dtype), final_state.astype(initial_state.dtype)
+
+
+def _split(x: Float[Array, "B T H *size"], chunk_size: int) -> Float[Array, "N B H C *size"]:
+    """Pad T with zeros to whole chunks, and bring the chunks to the front."""
+    batch, tokens, heads, *size = x.shape
+    chunks = -(-tokens // chunk_size)
+    x = jnp.pad(x, ((0, 0), (0, chunks * chunk_size - tokens), *((0, 0) for _ in x.shape[2:])))
+    return jnp.moveaxis(x.reshape(batch, chunks, chunk_size, heads, *size), (1, 3), (0, 2))
+
+
+CHUNKED = Implementation("chunked", chunked)

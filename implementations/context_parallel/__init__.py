@@ -1,0 +1,1 @@
+"""Schemes that split the sequence over mesh axes: each rank holds consecutive tokens, ranks in sequence order."""

@@ -1,0 +1,74 @@
+"""Rigorous error bounds of the float64 oracle, on a seeded sample of heads, by ball arithmetic."""
+
+from typing import NamedTuple
+
+import numpy as np
+from flint import ctx
+
+from oracles.gated_delta_rule import INPUTS, QUANTITIES, ball
+from oracles.stream import Stream
+
+
+class Certificate(NamedTuple):
+    """`row`, `key_head`: what was sampled, with all value heads of the group. `bits`: the precision it took.
+
+    `bounds[quantity]`: upper bounds of `|float64 oracle - truth|`, `[T, heads, size]`, or `[heads, K, V]` for a state.
+    """
+
+    row: int
+    key_head: int
+    bits: int
+    bounds: dict[str, np.ndarray]
+
+
+def certify(
+    arguments: dict[str, np.ndarray], values: dict[str, np.ndarray], *, scale: float | None, name: str
+) -> Certificate:
+    """Enclose every quantity of one key head's group, and bound the distance of `values` from the truth.
+
+    `arguments`: the six inputs, `do` and `dfinal_state`; `values`: the eight quantities of the float64 oracle, in the
+    shapes of `float64.forward` and `float64.adjoint`. `name` seeds the sample.
+    """
+    batch, _, key_heads, _ = arguments["q"].shape
+    group = arguments["v"].shape[2] // key_heads
+    stream = Stream(f"certify/{name}")
+    row, key_head = int(stream.integers("row", batch)), int(stream.integers("key head", key_heads))
+
+    heads = [key_head * group + i for i in range(group)]
+    enclosures, bits = zip(*(_enclose(arguments, row, key_head, head, scale) for head in heads), strict=True)
+    bounds = {}
+    for quantity in QUANTITIES:
+        balls = [enclosure[quantity] for enclosure in enclosures]
+        if quantity in ("dq", "dk"):
+            with ctx.workprec(max(bits)):
+                group_sum = sum(balls[1:], balls[0])
+            bounds[quantity] = ball.distance(values[quantity][row, :, key_head], group_sum)[:, None]
+        elif quantity in ("final_state", "dh0"):
+            found = [ball.distance(values[quantity][row, h], b) for h, b in zip(heads, balls, strict=True)]
+            bounds[quantity] = np.stack(found)
+        else:
+            found = [ball.distance(values[quantity][row, :, h], b) for h, b in zip(heads, balls, strict=True)]
+            bounds[quantity] = np.stack([x.reshape(len(x), -1) for x in found], axis=1)
+    return Certificate(row, key_head, max(bits), bounds)
+
+
+def _enclose(
+    arguments: dict[str, np.ndarray], row: int, key_head: int, head: int, scale: float | None
+) -> tuple[dict[str, ball.arb_mat], int]:
+    """All quantities of one value head as tight balls, dq and dk as this head's share."""
+    one = {
+        name: x[row, :, key_head if name in ("q", "k") else head]
+        for name, x in arguments.items()
+        if name not in _STATES
+    }
+    one |= {name: arguments[name][row, head] for name in _STATES}
+    ordered = [one[name] for name in (*INPUTS, "do", "dfinal_state")]
+
+    def balls(bits: int) -> tuple[ball.arb_mat, ...]:
+        return ball.forward_and_adjoint(*ordered, scale=scale, bits=bits)
+
+    result, bits = ball.enclose(balls)
+    return dict(zip(QUANTITIES, result, strict=True)), bits
+
+
+_STATES = ("initial_state", "dfinal_state")

@@ -1,0 +1,115 @@
+"""What meets what: the cases of the gate, in one place.
+
+Regimes share shapes, so a compilation (implementation, dtype, shape, ranks) serves all of its regimes.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from implementations.contract import Dtype, Implementation
+from oracles.gated_delta_rule import GRADIENTS, QUANTITIES
+from parity.precision import DTYPES
+from parity.problem import Problem
+from parity.regimes import REGIMES
+from parity.shapes import ALIGNED, RAGGED, SHAPES, SHORT, SINGLE, WIDE, Shape
+
+EVERY = tuple(REGIMES)
+SHARPEST = ("typical", "long_memory", "mixed_gates", "correlated_keys", "beta_near_two")
+
+MESHES = (1, 2, 4, 8)
+
+
+@dataclass(frozen=True)
+class Row:
+    """Every implementation meets `dtypes` x `regimes` in `shape`; the context-parallel ones on each of `ranks`."""
+
+    shape: Shape
+    dtypes: tuple[Dtype, ...]
+    regimes: tuple[str, ...]
+    ranks: tuple[int, ...]
+
+
+GATE = (
+    Row(RAGGED, ("f64", "f32", "bf16"), EVERY, ranks=(4,)),
+    Row(RAGGED, ("f64", "f32", "bf16"), SHARPEST, ranks=(2, 8)),
+    Row(ALIGNED, ("f64", "f32"), (*SHARPEST, "orthogonal_write"), ranks=(8,)),
+    Row(WIDE, ("f64",), ("strong_decay", "repeated_keys"), ranks=(2,)),
+    Row(WIDE, ("f32",), ("typical", "repeated_keys"), ranks=(2,)),
+    Row(SHORT, ("f64", "f32"), (*SHARPEST, "strong_decay", "zero_keys"), ranks=(4, 8)),
+    Row(SINGLE, ("f64", "f32"), (*SHARPEST, "zero_keys"), ranks=(1,)),
+)
+
+FULL = tuple(Row(shape, DTYPES, EVERY, MESHES) for shape in SHAPES.values())
+
+
+@dataclass(frozen=True)
+class Case:
+    """One run of an implementation on a problem. `ranks` is 1 for what is not context parallel."""
+
+    implementation: Implementation
+    problem: Problem
+    ranks: int
+
+    @property
+    def name(self) -> str:
+        regime = self.problem.regime + (f"_seed{self.problem.seed}" if self.problem.seed else "")
+        return f"{self.implementation.name}-{self.problem.dtype}-{regime}-{self.problem.shape.name}"
+
+    @property
+    def compilation(self) -> str:
+        """What one compiled program serves: the unit of distribution over workers."""
+        return f"{self.implementation.name}-{self.problem.dtype}-{self.problem.shape.name}-{self.ranks}ranks"
+
+
+@dataclass(frozen=True)
+class Item:
+    """One quantity of one case on one rank: a test."""
+
+    case: Case
+    rank: int
+    quantity: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.case.name}-shard{self.rank}of{self.case.ranks}-{self.quantity}"
+
+    def not_applicable(self) -> str | None:
+        """Why the implementation does not claim this, or None where it does."""
+        implementation, problem, ranks = self.case.implementation, self.case.problem, self.case.ranks
+        shape, supports = problem.shape, implementation.supports
+        tokens = shape.T // ranks
+        reasons = {
+            f"no arithmetic is claimed for {problem.dtype}": problem.dtype not in implementation.arithmetic,
+            f"T = {shape.T} cannot be split over {ranks} ranks": shape.T % ranks != 0,
+            "no gradients": self.quantity in GRADIENTS and "gradients" not in supports,
+            "no grouped heads": shape.Hv != shape.Hk and "grouped_heads" not in supports,
+            "no K != V": shape.K != shape.V and "unequal_head_sizes" not in supports,
+            "no T that is not a multiple of the chunk": tokens % shape.chunk_size != 0 and "ragged" not in supports,
+            "no beta above 1": problem.regime == "beta_near_two" and "beta_above_one" not in supports,
+        }
+        return next((reason for reason, holds in reasons.items() if holds), None)
+
+
+def cases(
+    implementations: Sequence[Implementation], rows: Sequence[Row] = GATE, seeds: Sequence[int] = (0,)
+) -> list[Case]:
+    """All cases of `rows`, each once, those of one compilation together."""
+    found: dict[tuple[str, str], Case] = {}
+    for implementation in implementations:
+        for case in _cases_of(implementation, rows, seeds):
+            found.setdefault((case.name, case.compilation), case)
+    return sorted(found.values(), key=lambda case: case.compilation)
+
+
+def items(cases: Sequence[Case], quantities: Sequence[str] = QUANTITIES) -> list[Item]:
+    """Every rank and quantity of every case."""
+    return [Item(case, rank, quantity) for case in cases for rank in range(case.ranks) for quantity in quantities]
+
+
+def _cases_of(implementation: Implementation, rows: Sequence[Row], seeds: Sequence[int]) -> Iterator[Case]:
+    for row in rows:
+        for dtype in row.dtypes:
+            for ranks in row.ranks if implementation.context_parallel else (1,):
+                for regime in row.regimes:
+                    for seed in seeds:
+                        yield Case(implementation, Problem(regime, row.shape, dtype, seed), ranks)

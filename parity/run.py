@@ -1,0 +1,126 @@
+"""Ask an implementation: one compiled program gives both outputs and all six gradients."""
+
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh
+
+from implementations.contract import Dtype, Implementation
+from oracles.gated_delta_rule import GRADIENTS, INPUTS, OUTPUTS, QUANTITIES
+from parity.meshes import AXES, context_mesh, per_rank, place
+from parity.problem import Problem
+from parity.shapes import Shape
+
+REPLICATED = ("initial_state", "dfinal_state", "final_state", "dh0")
+
+# The input whose shape and dtype a quantity must have.
+LIKE = dict(zip(QUANTITIES, ("v", "initial_state", *INPUTS), strict=True))
+
+Program = Callable[..., tuple[Any, ...]]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """`pieces[quantity]`: what each rank returned, in its own dtype. `failures[quantity]`: why there is nothing to measure."""
+
+    pieces: dict[str, list[np.ndarray]]
+    failures: dict[str, str]
+
+
+def run(implementation: Implementation, problem: Problem, ranks: int) -> Answer:
+    """The implementation's answer to `problem` on `ranks` ranks. What it raises becomes the failure of what it cost.
+
+    f64 runs with x64 on, f32 and bf16 with x64 off, as users run them. Raises MeshTooLarge.
+    """
+    with jax.enable_x64(problem.dtype == "f64"):
+        mesh = _mesh(implementation, ranks)
+        arguments = {n: place(x, mesh, over_tokens=n not in REPLICATED) for n, x in problem.arguments.items()}
+        like = {quantity: arguments[name] for quantity, name in LIKE.items()}
+        results, failures = _ask(implementation, problem.dtype, problem.shape, ranks, tuple(arguments.values()))
+        violations = {q: _violation(q, x, like[q]) for q, x in results.items()}
+        failures |= {q: message for q, message in violations.items() if message}
+        pieces = {
+            q: per_rank(x, mesh, over_tokens=q not in REPLICATED) for q, x in results.items() if q not in failures
+        }
+    return Answer(pieces, failures)
+
+
+def _ask(
+    implementation: Implementation, dtype: Dtype, shape: Shape, ranks: int, arguments: tuple[jax.Array, ...]
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """Results and failures by quantity. Where gradients cannot be had, the outputs are asked for on their own."""
+    failures: dict[str, str] = {}
+    if "gradients" in implementation.supports:
+        try:
+            return _call(_program(implementation, dtype, shape, ranks, True), arguments, QUANTITIES), {}
+        except Exception as error:
+            failures = dict.fromkeys(GRADIENTS, _own_traceback(error))
+    try:
+        return _call(_program(implementation, dtype, shape, ranks, False), arguments, OUTPUTS), failures
+    except Exception as error:
+        return {}, failures | dict.fromkeys(OUTPUTS, _own_traceback(error))
+
+
+def _call(program: Program, arguments: tuple[jax.Array, ...], quantities: tuple[str, ...]) -> dict[str, Any]:
+    return dict(zip(quantities, jax.block_until_ready(program(*arguments)), strict=True))
+
+
+@lru_cache(maxsize=8)
+def _program(implementation: Implementation, dtype: Dtype, shape: Shape, ranks: int, gradients: bool) -> Program:
+    """The function to run, compiled once for all regimes (`dtype` keeps apart what x64 makes different)."""
+    keywords: dict[str, Any] = {"scale": shape.scale, "chunk_size": shape.chunk_size}
+    if implementation.context_parallel:
+        keywords |= {"mesh": _mesh(implementation, ranks), "axes": AXES}
+
+    def call(*inputs: jax.Array) -> tuple[Any, Any]:
+        return _checked(implementation.call(*inputs, **keywords), 2, "call", "(o, final_state)")
+
+    def forward(*arguments: jax.Array) -> tuple[Any, ...]:
+        return call(*arguments[:6])
+
+    def with_vjp_of_jax(*arguments: jax.Array) -> tuple[Any, ...]:
+        outputs, pullback = jax.vjp(call, *arguments[:6])
+        return *outputs, *pullback(tuple(arguments[6:]))
+
+    def with_vjp_of_the_record(*arguments: jax.Array) -> tuple[Any, ...]:
+        gradients = implementation.vjp(*arguments, **keywords)  # type: ignore[misc]
+        return *call(*arguments[:6]), *_checked(gradients, 6, "vjp", "(dq, dk, dv, dg, dbeta, dh0)")
+
+    function = forward if not gradients else with_vjp_of_jax if implementation.vjp is None else with_vjp_of_the_record
+    return jax.jit(function) if implementation.traceable else function
+
+
+def _mesh(implementation: Implementation, ranks: int) -> Mesh | None:
+    return context_mesh(ranks) if implementation.context_parallel else None
+
+
+def _checked(returned: Any, count: int, what: str, wanted: str) -> tuple[Any, ...]:
+    if not isinstance(returned, tuple | list) or len(returned) != count:
+        of = f" of {len(returned)}" if isinstance(returned, tuple | list) else ""
+        raise TypeError(f"{what} must return the tuple {wanted}; it returned a {type(returned).__name__}{of}")
+    for position, x in enumerate(returned):
+        if not (hasattr(x, "shape") and hasattr(x, "dtype")):
+            raise TypeError(f"{what} must return arrays {wanted}; element {position} is a {type(x).__name__}")
+    return tuple(returned)
+
+
+def _violation(quantity: str, got: Any, like: jax.Array) -> str | None:
+    """Nothing is cast and nothing is broadcast: a wrong dtype or shape is a wrong answer."""
+    found, wanted = (tuple(got.shape), str(got.dtype)), (like.shape, str(like.dtype))
+    if found == wanted:
+        return None
+    return f"{quantity} must be {wanted[1]}{list(wanted[0])}, like {LIKE[quantity]}; got {found[1]}{list(found[0])}"
+
+
+def _own_traceback(error: Exception) -> str:
+    """The traceback without the frames of jax and of this file, which are no news to the author of a kernel."""
+    foreign = (str(Path(jax.__file__).parent), __file__)
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(foreign)]
+    last = "".join(traceback.format_exception_only(error)).strip()
+    return "".join(traceback.format_list(frames)) + last

@@ -1,0 +1,127 @@
+"""What the oracles say of a problem: every quantity, its kappa, and a rigorous bound of the oracle's own error."""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+
+from implementations.contract import Dtype
+from oracles.cache import Cache, digest
+from oracles.certify import certify
+from oracles.conditioning import decay_gradient_terms, rms_response
+from oracles.gated_delta_rule import INPUTS, QUANTITIES, float64
+from parity.limits import CERTIFIED_SHARE, limit
+from parity.precision import SMALLEST_NORMAL, UNIT_ROUNDOFF, dtype_of, round_to
+from parity.problem import Problem
+from parity.unit import in_units
+
+CACHE = Cache(Path(__file__).parent.parent / ".cache" / "oracles")
+ARGUMENTS = (*INPUTS, "do", "dfinal_state")
+STATES = ("final_state", "dh0")
+
+
+class UncertifiedOracle(Exception):
+    """The float64 oracle is further from the truth than its certificate may be."""
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """`row`, `key_head`: the sample; `bits`: what its balls took; `units[quantity]`: the oracle's worst error there."""
+
+    row: int
+    key_head: int
+    bits: int
+    units: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Truth:
+    """`values` and `kappa` by quantity, float64: `[B, T, H, size]` as in `per_token`."""
+
+    values: dict[str, np.ndarray]
+    kappa: dict[str, np.ndarray]
+    certificate: Certificate
+
+
+def per_token(quantity: str, x: np.ndarray) -> np.ndarray:
+    """Any quantity as `[B, T, H, size]`: a gate has size 1, a state is one token of size `K V`."""
+    if quantity in STATES:
+        return x.reshape(x.shape[0], 1, x.shape[1], -1)
+    return x.reshape(*x.shape[:3], -1)
+
+
+@lru_cache(maxsize=16)
+def truth(problem: Problem) -> Truth:
+    """The truth of `problem`, from the disk cache where it is there.
+
+    Raises UncertifiedOracle where the bound is not far below the limit; such an oracle judges nobody.
+    """
+    arguments = {name: x.astype(np.float64) for name, x in problem.arguments.items()}
+    scale = problem.shape.scale
+    stored = CACHE.fetch(digest(arguments, f"scale={scale}", problem.name), lambda: _compute(problem, arguments))
+    values = {quantity: stored[quantity] for quantity in QUANTITIES}
+    kappa = {quantity: stored[f"kappa {quantity}"] for quantity in QUANTITIES}
+    if problem.is_exact:  # no rounding is allowed: the target is the rounded truth, and kappa grants nothing
+        values = {q: round_to(x, dtype_of(q, problem.dtype)).astype(np.float64) for q, x in values.items()}
+        kappa = {q: np.zeros_like(x) for q, x in kappa.items()}
+    certificate = _certificate(problem, stored)
+    _require_certified(problem, certificate)
+    return Truth(
+        {q: per_token(q, x) for q, x in values.items()},
+        {q: per_token(q, x) for q, x in kappa.items()},
+        certificate,
+    )
+
+
+def _compute(problem: Problem, arguments: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    scale = problem.shape.scale
+
+    def oracle(*arguments: np.ndarray) -> tuple[np.ndarray, ...]:
+        return *float64.forward(*arguments[:6], scale=scale), *float64.adjoint(*arguments, scale=scale)
+
+    ordered = tuple(arguments[name] for name in ARGUMENTS)
+    result = oracle(*ordered)
+    values = dict(zip(QUANTITIES, result, strict=True))
+    response = rms_response(oracle, ordered, name=problem.name, result=result)
+    kappa = dict(zip(QUANTITIES, response, strict=True))
+    kappa["dg"] = np.hypot(kappa["dg"], decay_gradient_terms(arguments, values, window=problem.shape.chunk_size))
+    found = certify(arguments, values, scale=scale, name=problem.name)
+    return (
+        values
+        | {f"kappa {q}": x for q, x in kappa.items()}
+        | {f"bound {q}": x for q, x in found.bounds.items()}
+        | {"sample": np.array([found.row, found.key_head, found.bits])}
+    )
+
+
+def _certificate(problem: Problem, stored: dict[str, np.ndarray]) -> Certificate:
+    row, key_head, bits = (int(x) for x in stored["sample"])
+    group = problem.shape.Hv // problem.shape.Hk
+    arithmetic = _strictest_arithmetic(problem)
+    u = UNIT_ROUNDOFF[arithmetic]
+    worst = {}
+    for quantity in QUANTITIES:
+        heads = [key_head] if quantity in ("dq", "dk") else slice(key_head * group, (key_head + 1) * group)
+        want, kappa = (
+            per_token(quantity, stored[name])[row : row + 1, :, heads] for name in (quantity, f"kappa {quantity}")
+        )
+        bound = per_token(quantity, stored[f"bound {quantity}"][None])
+        worst[quantity] = float(in_units(bound, want, kappa, u_c=u, u_out=u, floor=SMALLEST_NORMAL[arithmetic]).max())
+    return Certificate(row, key_head, bits, worst)
+
+
+def _require_certified(problem: Problem, certificate: Certificate) -> None:
+    arithmetic = _strictest_arithmetic(problem)
+    allowed = CERTIFIED_SHARE[arithmetic] * limit(arithmetic, arithmetic)
+    worst = max(certificate.units, key=certificate.units.__getitem__)
+    if not certificate.units[worst] <= allowed:
+        raise UncertifiedOracle(
+            f"{problem.name} in {problem.dtype}: the float64 oracle's {worst} may be off by {certificate.units[worst]:.2e} units "
+            f"(row {certificate.row}, key head {certificate.key_head}), and {allowed:.2e} is allowed; no verdict can rest on it"
+        )
+
+
+def _strictest_arithmetic(problem: Problem) -> Dtype:
+    """bf16 inputs may be computed on in f32, so that is what the oracle must be good enough for."""
+    return "f64" if problem.dtype == "f64" else "f32"

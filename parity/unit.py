@@ -1,0 +1,68 @@
+"""The unit: how wrong a result is, in multiples of what its arithmetic may cost.
+
+Per batch row, head and block of 64 tokens, so that one bad token is not diluted by a million good ones::
+
+    units = rms(x - x*) / (u_c kappa + u_out rms(x*))
+
+`x*` is the truth, `kappa` the rms response of the truth to relative perturbations of every input, `u_c` the unit
+roundoff of the arithmetic claimed and `u_out` that of the output. Where both terms are 0 the claim is equality.
+"""
+
+import numpy as np
+from jaxtyping import Float
+
+BLOCK = 64
+
+
+def units(
+    got: Float[np.ndarray, "B T H size"],
+    want: Float[np.ndarray, "B T H size"],
+    kappa: Float[np.ndarray, "B T H size"],
+    *,
+    u_c: float,
+    u_out: float,
+    floor: float,
+) -> Float[np.ndarray, "B blocks H"]:
+    """Units per block; infinite where `got` is not finite, or differs where both terms are 0.
+
+    `floor` is added to a scale that is not 0: the smallest normal number of the arithmetic, below which it promises
+    nothing. Raises ValueError where the shapes differ (nothing is broadcast) or where `want` or `kappa` is not finite.
+    """
+    if not got.shape == want.shape == kappa.shape:
+        raise ValueError(f"got {got.shape}, want {want.shape} and kappa {kappa.shape} must have one shape")
+    if not (np.isfinite(want).all() and np.isfinite(kappa).all()):
+        raise ValueError("the truth and its kappa must be finite")
+    finite = np.isfinite(got)
+    error = np.where(finite, got, 0.0) - want
+    found = in_units(error, want, kappa, u_c=u_c, u_out=u_out, floor=floor)
+    return np.where(_blocks(~finite, np.any), np.inf, found)
+
+
+def in_units(
+    error: Float[np.ndarray, "B T H size"],
+    want: Float[np.ndarray, "B T H size"],
+    kappa: Float[np.ndarray, "B T H size"],
+    *,
+    u_c: float,
+    u_out: float,
+    floor: float,
+) -> Float[np.ndarray, "B blocks H"]:
+    """The same for an error that is known itself, perhaps smaller than one ulp of `want`."""
+    found = block_rms(error)
+    scale = u_c * block_rms(kappa) + u_out * block_rms(want)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        return np.where(scale > 0, found / (scale + floor), np.where(found > 0, np.inf, 0.0))
+
+
+def block_rms(x: Float[np.ndarray, "B T H size"]) -> Float[np.ndarray, "B blocks H"]:
+    """The rms of each block, scaled by its largest element so that no square underflows or overflows."""
+    largest = _blocks(np.abs(x), np.max)
+    per_token = np.repeat(largest, BLOCK, axis=1)[:, : x.shape[1], :, None]
+    scaled = np.divide(x, per_token, out=np.zeros_like(x), where=per_token > 0)
+    return largest * np.sqrt(_blocks(scaled * scaled, np.mean))
+
+
+def _blocks(x: np.ndarray, reduce: np.ufunc) -> np.ndarray:
+    """Reduce each block of tokens and the last axis; the last block may be short."""
+    starts = range(0, x.shape[1], BLOCK)
+    return np.stack([reduce(x[:, start : start + BLOCK], axis=(1, 3)) for start in starts], axis=1)

@@ -1,0 +1,115 @@
+"""Judge a case: every quantity of every rank, in units, against its limit."""
+
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+
+from oracles.gated_delta_rule import QUANTITIES
+from parity.limits import limit
+from parity.matrix import Case
+from parity.precision import SMALLEST_NORMAL, UNIT_ROUNDOFF, dtype_of
+from parity.run import REPLICATED, Answer, run
+from parity.truth import Truth, per_token, truth
+from parity.unit import BLOCK, units
+
+
+@dataclass(frozen=True)
+class Worst:
+    """The element that is furthest off in the worst block: `[row, token, head, ...]` or `[row, head, k, v]`, T counted globally."""
+
+    index: tuple[int, ...]
+    got: float
+    want: float
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One quantity of one rank. `failure` says why nothing could be measured; then units are infinite."""
+
+    rank: int
+    quantity: str
+    units: np.ndarray  # [B, blocks, H]
+    limit: float
+    relative_error: float
+    worst: Worst | None
+    failure: str | None = None
+
+    @property
+    def worst_units(self) -> float:
+        return float(self.units.max())
+
+    @property
+    def passes(self) -> bool:
+        return self.failure is None and self.worst_units <= self.limit
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """All findings of a case, by rank and quantity."""
+
+    case: Case
+    findings: dict[tuple[int, str], Finding]
+
+    @property
+    def passes(self) -> bool:
+        return all(finding.passes for finding in self.findings.values())
+
+    def worst_units(self, quantity: str) -> float:
+        return max(f.worst_units for (_, name), f in self.findings.items() if name == quantity)
+
+
+@cache
+def judge(case: Case) -> Verdict:
+    """Run the case once, whatever is then asked of it. Raises MeshTooLarge and UncertifiedOracle."""
+    wanted = truth(case.problem)
+    answer = run(case.implementation, case.problem, case.ranks)
+    asked = [q for q in QUANTITIES if q in answer.pieces or q in answer.failures]
+    return Verdict(case, {(r, q): _find(case, wanted, answer, r, q) for r in range(case.ranks) for q in asked})
+
+
+def _find(case: Case, wanted: Truth, answer: Answer, rank: int, quantity: str) -> Finding:
+    dtype = case.problem.dtype
+    arithmetic, output = case.implementation.arithmetic[dtype], dtype_of(quantity, dtype)
+    allowed = limit(arithmetic, output)
+    if quantity in answer.failures:
+        infinite = np.full((1, 1, 1), np.inf)
+        return Finding(rank, quantity, infinite, allowed, np.inf, None, answer.failures[quantity])
+
+    piece = answer.pieces[quantity][rank]
+    got = per_token(quantity, piece.astype(np.float64))
+    first = 0 if quantity in REPLICATED else rank * got.shape[1]
+    want, kappa = (x[:, first : first + got.shape[1]] for x in (wanted.values[quantity], wanted.kappa[quantity]))
+    found = units(
+        got,
+        want,
+        kappa,
+        u_c=UNIT_ROUNDOFF[arithmetic],
+        u_out=0.0 if case.problem.is_exact else UNIT_ROUNDOFF[output],
+        floor=SMALLEST_NORMAL[arithmetic],
+    )
+    return Finding(
+        rank, quantity, found, allowed, _relative_error(got, want), _worst(piece, got, want, found, quantity, first)
+    )
+
+
+def _relative_error(got: np.ndarray, want: np.ndarray) -> float:
+    """Of the rank's whole piece, in the Frobenius norm. Printed for people; decides nothing."""
+    if not np.isfinite(got).all():
+        return float("inf")
+    error, norm = np.linalg.norm(got - want), np.linalg.norm(want)
+    return float(error / norm) if norm else (float("inf") if error else 0.0)
+
+
+def _worst(piece: np.ndarray, got: np.ndarray, want: np.ndarray, found: np.ndarray, quantity: str, first: int) -> Worst:
+    row, block, head = np.unravel_index(np.argmax(found), found.shape)
+    tokens = slice(block * BLOCK, (block + 1) * BLOCK)
+    with np.errstate(invalid="ignore"):
+        off = np.abs(got[row, tokens, head] - want[row, tokens, head])
+    token, element = np.unravel_index(np.argmax(np.where(np.isnan(off), np.inf, off)), off.shape)
+    token += block * BLOCK
+    if quantity in ("final_state", "dh0"):
+        index = (int(row), int(head), *(int(i) for i in np.unravel_index(element, piece.shape[2:])))
+    else:
+        index = (int(row), int(first + token), int(head), *((int(element),) if piece.ndim == 4 else ()))
+    return Worst(index, float(got[row, token, head, element]), float(want[row, token, head, element]))
