@@ -13,7 +13,7 @@ to minor) and receives global arrays whose T axis is sharded over `axes`.
 
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
@@ -22,7 +22,7 @@ import jax
 Dtype = Literal["f64", "f32", "bf16"]
 Feature = Literal["gradients", "grouped_heads", "unequal_head_sizes", "ragged", "beta_above_one"]
 
-FEATURES: frozenset[Feature] = frozenset(get_args(Feature))
+FEATURES: frozenset[str] = frozenset(get_args(Feature))
 
 _INPUTS = ("q", "k", "v", "g", "beta", "initial_state")
 _COTANGENTS = ("do", "dfinal_state")
@@ -51,9 +51,9 @@ class Implementation:
 
     name: str
     call: Callable[..., tuple[Any, Any]]
-    arithmetic: Mapping[Dtype, Dtype] = field(default_factory=lambda: {"f64": "f64", "f32": "f32", "bf16": "f32"})
+    arithmetic: Mapping[str, str] = field(default_factory=lambda: {"f64": "f64", "f32": "f32", "bf16": "f32"})
     context_parallel: bool = False
-    supports: frozenset[Feature] = FEATURES
+    supports: Collection[str] = FEATURES
     vjp: Callable[..., tuple[Any, ...]] | None = None
     traceable: bool = True
 

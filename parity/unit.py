@@ -8,6 +8,8 @@ Per batch row, head and block of 64 tokens, so that one bad token is not diluted
 roundoff of the arithmetic claimed and `u_out` that of the output. Where both terms are 0 the claim is equality.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 from jaxtyping import Float
 
@@ -62,7 +64,7 @@ def block_rms(x: Float[np.ndarray, "B T H size"]) -> Float[np.ndarray, "B blocks
     return largest * np.sqrt(_blocks(scaled * scaled, np.mean))
 
 
-def _blocks(x: np.ndarray, reduce: np.ufunc) -> np.ndarray:
+def _blocks(x: np.ndarray, reduce: Callable[..., np.ndarray]) -> np.ndarray:
     """Reduce each block of tokens and the last axis; the last block may be short."""
     starts = range(0, x.shape[1], BLOCK)
     return np.stack([reduce(x[:, start : start + BLOCK], axis=(1, 3)) for start in starts], axis=1)

@@ -1,0 +1,144 @@
+"""A failure in one message: every quantity, where it is worst, where it starts, what is right beside it, how to rerun it."""
+
+import numpy as np
+
+from implementations import Implementation
+from implementations.chunked import CHUNKED
+from implementations.sequential import SEQUENTIAL
+from oracles.gated_delta_rule import QUANTITIES
+from parity.matrix import Case, Item
+from parity.run import REPLICATED
+from parity.truth import truth
+from parity.unit import BLOCK
+from parity.verdict import Finding, Verdict, judge
+
+
+def explain(item: Item, verdict: Verdict, rerun: str) -> str:
+    """The whole message for a failing `item` of the case of `verdict`. `rerun`: the command that repeats it."""
+    finding = verdict.findings[item.rank, item.quantity]
+    ranks = f"on {item.case.ranks} ranks" if item.case.ranks > 1 else "on one device"
+    paragraphs = [
+        f"{item.name}: {headline(finding)}",
+        f"{item.case.name} {ranks}, worst first\n{_table(verdict)}",
+        _elements(verdict),
+        _first_bad_block(verdict, item.quantity),
+        _failures(verdict),
+        f"on the same inputs\n{_controls(item.case)}",
+        f"run it again\n    {rerun}",
+    ]
+    return "\n\n".join(paragraph for paragraph in paragraphs if paragraph)
+
+
+def headline(finding: Finding) -> str:
+    """What is wrong with one quantity, in one line."""
+    if finding.failure:
+        return finding.failure.strip().splitlines()[-1]
+    return f"{finding.worst_units:.3g} units where the limit is {finding.limit:g}"
+
+
+def _table(verdict: Verdict) -> str:
+    rows = []
+    for quantity in _worst_first(verdict):
+        findings = _of(verdict, quantity)
+        worst = max(findings, key=lambda f: f.worst_units)
+        per_rank = "   ".join(f"{f.rank}: {_short(f)}" for f in findings)
+        mark = "ok" if all(f.passes for f in findings) else "WRONG"
+        rows.append(
+            f"    {quantity:<12}{_short(worst):>10}{worst.limit:>7g}{worst.relative_error:>10.1e}  {mark:<6} {per_rank}"
+        )
+    return "\n".join([f"    {'':<12}{'units':>10}{'limit':>7}{'relative':>10}  {'':<6} units per rank", *rows])
+
+
+def _elements(verdict: Verdict) -> str:
+    """Index, got and want of the worst element of each wrong quantity."""
+    lines = []
+    for quantity in _worst_first(verdict):
+        worst = max(_of(verdict, quantity), key=lambda f: f.worst_units)
+        if worst.passes or worst.worst is None:
+            continue
+        axes = "row, head, k, v" if quantity in ("final_state", "dh0") else "row, token, head, element"
+        index, got, want = worst.worst.index, worst.worst.got, worst.worst.want
+        named = ", ".join(axes.split(", ")[: len(index)])
+        lines.append(f"    {quantity}{list(index)} ({named}) on rank {worst.rank}")
+        lines += [f"        {name} {x:< 24.17g} {x.hex()}" for name, x in (("got ", got), ("want", want))]
+    return "\n".join(["the worst elements", *lines]) if lines else ""
+
+
+def _first_bad_block(verdict: Verdict, quantity: str) -> str:
+    """The first block in sequence order in which `quantity` is over its limit, in any row and head."""
+    for finding in _of(verdict, quantity):
+        over = ~(finding.units <= finding.limit)
+        if finding.failure or not over.any():
+            continue
+        block = int(np.argmax(over.any(axis=(0, 2))))
+        where = [f"row {row} head {head}" for row, head in np.argwhere(over[:, block])]
+        heads = f"{len(where)} of {over[:, block].size} rows and heads: {', '.join(where[:4])}{', ...' * (len(where) > 4)}"
+        if quantity in REPLICATED:
+            return f"first bad copy of {quantity}: rank {finding.rank}, in {heads}"
+        shape, ranks = verdict.case.problem.shape, verdict.case.ranks
+        first = finding.rank * (shape.T // ranks) + block * BLOCK
+        last = min(first + BLOCK, (finding.rank + 1) * (shape.T // ranks)) - 1
+        return f"first bad block of {quantity}: rank {finding.rank}, tokens {first} to {last}, in {heads}"
+    return ""
+
+
+def _failures(verdict: Verdict) -> str:
+    """What was raised or refused, each text once, with the quantities that it cost."""
+    cost: dict[str, list[str]] = {}
+    for quantity in QUANTITIES:
+        for finding in _of(verdict, quantity)[:1]:
+            if finding.failure:
+                cost.setdefault(finding.failure, []).append(quantity)
+    return "\n\n".join(f"{', '.join(quantities)}: not measured\n{_indent(text)}" for text, quantities in cost.items())
+
+
+def _controls(case: Case) -> str:
+    """Who is right on the same inputs: the same code on one rank, another implementation, and the oracle itself."""
+    controls = []
+    if case.ranks > 1:
+        controls.append((f"{case.implementation.name} on one rank", Case(case.implementation, case.problem, 1)))
+    other = _reference(case.implementation)
+    controls.append((other.name, Case(other, case.problem, 1)))
+    lines = [f"    {name}: {_control(judge(control))}" for name, control in controls]
+    certificate = truth(case.problem).certificate
+    worst = max(certificate.units, key=lambda quantity: certificate.units[quantity])
+    lines.append(
+        f"    the float64 oracle: at most {certificate.units[worst]:.1e} units off ({worst}), "
+        f"by balls of {certificate.bits} bits on row {certificate.row}, key head {certificate.key_head}"
+    )
+    return "\n".join(lines)
+
+
+def _control(verdict: Verdict) -> str:
+    wrong = [q for q in _worst_first(verdict) if not all(f.passes for f in _of(verdict, q))]
+    worst = _worst_first(verdict)[0]
+    units = f"{verdict.worst_units(worst):.3g} units, {worst}"
+    return f"wrong too, in {', '.join(wrong)} (worst {units})" if wrong else f"right (worst {units})"
+
+
+def _reference(implementation: Implementation) -> Implementation:
+    return SEQUENTIAL if implementation is CHUNKED else CHUNKED
+
+
+def _worst_first(verdict: Verdict) -> list[str]:
+    asked = [q for q in QUANTITIES if (0, q) in verdict.findings]
+    return sorted(asked, key=lambda q: -max(f.worst_units / f.limit for f in _of(verdict, q)))
+
+
+def _of(verdict: Verdict, quantity: str) -> list[Finding]:
+    return [f for (_, name), f in sorted(verdict.findings.items()) if name == quantity]
+
+
+def _short(finding: Finding) -> str:
+    return "-" if finding.failure else f"{finding.worst_units:.3g}"
+
+
+def _indent(text: str) -> str:
+    return "\n".join(f"    {line}" for line in text.splitlines())
+
+
+def rerun_command(item: Item, node: str, options: str) -> str:
+    """The command that repeats one item. `node`: its test, without the parameter; `options`: what selects its case."""
+    return f'python -m pytest -n0 "{node}[{item.name}]"{options}'
+
+

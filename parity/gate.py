@@ -1,0 +1,47 @@
+"""One test of the gate: ask, measure, judge, and explain once."""
+
+from collections.abc import Callable
+
+import pytest
+
+from parity.explain import explain, headline
+from parity.matrix import Case, Item
+from parity.meshes import MeshTooLarge
+from parity.report.accuracy import Record
+from parity.truth import UncertifiedOracle
+from parity.verdict import judge
+
+_explained: dict[Case, str] = {}
+
+
+def check(item: Item, record: Callable[[Record], None], rerun: str) -> None:
+    """Pass, fail with the reason, or skip as not applicable; `record` is told in each case.
+
+    A failing case is explained whole in the message of its first failing item; the others refer to that.
+    """
+    what = (item.case.implementation.name, item.case.problem.dtype, item.quantity, item.name)
+    reason = item.not_applicable()
+    if reason:
+        record(Record(*what, not_applicable=reason))
+        pytest.skip(f"not applicable: {reason}")
+    try:
+        verdict = judge(item.case)
+    except (MeshTooLarge, UncertifiedOracle) as error:
+        pytest.fail(f"{item.name}: {error}", pytrace=False)
+
+    finding = verdict.findings[item.rank, item.quantity]
+    record(
+        Record(
+            *what,
+            units=finding.worst_units,
+            limit=finding.limit,
+            relative_error=finding.relative_error,
+            passes=finding.passes,
+        )
+    )
+    if finding.passes:
+        return
+    if item.case in _explained:
+        pytest.fail(f"{item.name}: {headline(finding)}\n(explained at {_explained[item.case]})", pytrace=False)
+    _explained[item.case] = item.name
+    pytest.fail(explain(item, verdict, rerun), pytrace=False)

@@ -1,0 +1,106 @@
+"""The pytest side: options, the items of the gate, and the accuracy table at the end."""
+
+import re
+from collections.abc import Callable
+from dataclasses import asdict
+
+import pytest
+
+import implementations
+from implementations.contract import Implementation
+from parity.explain import rerun_command
+from parity.load import CannotLoad, load
+from parity.matrix import FULL, GATE, Item, cases, items
+from parity.report.accuracy import Record
+from parity.report.reporter import RECORD, AccuracyReporter
+
+ITEMS_BY_QUANTITIES = pytest.StashKey[dict[tuple[str, ...], list[Item]]]()
+IMPLEMENTATIONS = pytest.StashKey[tuple[Implementation, ...]]()
+SEEDS = pytest.StashKey[tuple[int, ...]]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("gdn-parity")
+    group.addoption(
+        "--implementation",
+        action="append",
+        default=[],
+        metavar="FILE.py:NAME",
+        help="run the gate on this Implementation (or sequence of them) and on nothing else; also package.module:NAME; repeatable",
+    )
+    group.addoption("--full", action="store_true", help="every implementation x dtype x regime x shape x mesh, not the gate's choice")
+    group.addoption(
+        "--seeds",
+        default="0",
+        metavar="FIRST-LAST",
+        help="fresh values of every regime: a seed or a range of seeds (0, the default, is the gate's own)",
+    )
+    group.addoption(
+        "--parity-report", default="build/parity", metavar="DIR", help="where accuracy.md and accuracy.json go (default: %(default)s)"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "gate: the parity gate: implementations against the oracles")
+    config.stash[ITEMS_BY_QUANTITIES] = {}
+    config.stash[SEEDS] = _seeds(config.getoption("seeds"))
+    try:
+        config.stash[IMPLEMENTATIONS] = load(config.getoption("implementation")) or implementations.ALL
+    except CannotLoad as error:
+        raise pytest.UsageError(f"--implementation {error}") from None
+    if not hasattr(config, "workerinput"):  # a worker's reports reach the process that started it
+        directory = config.rootpath / config.getoption("parity_report")
+        config.pluginmanager.register(AccuracyReporter(directory), "accuracy-reporter")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A module that asks for `item` says which `QUANTITIES` it tests."""
+    if "item" not in metafunc.fixturenames:
+        return
+    quantities = metafunc.module.QUANTITIES
+    by_quantities = metafunc.config.stash[ITEMS_BY_QUANTITIES]
+    if quantities not in by_quantities:
+        rows = FULL if metafunc.config.getoption("full") else GATE
+        chosen = cases(metafunc.config.stash[IMPLEMENTATIONS], rows, metafunc.config.stash[SEEDS])
+        by_quantities[quantities] = items(chosen, quantities)
+    metafunc.parametrize(
+        "item",
+        [
+            pytest.param(item, id=item.name, marks=pytest.mark.xdist_group(item.case.compilation))
+            for item in by_quantities[quantities]
+        ],
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """An `--implementation` or other seeds are asked about on their own; the suite's tests of itself are left out."""
+    if not (config.getoption("implementation") or config.stash[SEEDS] != (0,)):
+        return
+    is_asked = [isinstance(item, pytest.Function) and "item" in item.fixturenames for item in items]
+    config.hook.pytest_deselected(items=[item for item, asked in zip(items, is_asked, strict=True) if not asked])
+    items[:] = [item for item, asked in zip(items, is_asked, strict=True) if asked]
+
+
+@pytest.fixture
+def record(request: pytest.FixtureRequest) -> Callable[[Record], None]:
+    """Hand a Record to the table; it travels with the test's report, from a worker too."""
+    return lambda found: request.node.user_properties.append((RECORD, asdict(found)))
+
+
+@pytest.fixture
+def rerun(request: pytest.FixtureRequest, item: Item) -> str:
+    """The command that repeats this test alone."""
+    config = request.config
+    options = "".join(f' --implementation "{spec}"' for spec in config.getoption("implementation"))
+    options += f" --seeds {item.case.problem.seed}" * bool(item.case.problem.seed)
+    options += " --full" * config.getoption("full")
+    node = f"{request.node.location[0]}::{request.node.originalname}"
+    return rerun_command(item, node, options)
+
+
+def _seeds(given: str) -> tuple[int, ...]:
+    match = re.fullmatch(r"(\d+)(?:-(\d+))?", given)
+    first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
+    if first > last:
+        raise pytest.UsageError(f"--seeds {given!r}: expected a seed or a range of seeds, such as 7 or 1-20")
+    return tuple(range(first, last + 1))

@@ -1,0 +1,123 @@
+"""The accuracy table: per implementation, dtype and quantity the worst units of a run, and where they occurred."""
+
+import json
+import math
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+
+COLUMNS = ("implementation", "dtype", "quantity", "units", "limit", "relative error", "judged", "failed", "n/a", "worst case")
+
+
+@dataclass(frozen=True)
+class Record:
+    """What one item of the gate found. `not_applicable` and the numbers exclude each other."""
+
+    implementation: str
+    dtype: str
+    quantity: str
+    item: str
+    not_applicable: str | None = None
+    units: float | None = None
+    limit: float | None = None
+    relative_error: float | None = None
+    passes: bool | None = None
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table. The numbers are None where nothing was applicable."""
+
+    implementation: str
+    dtype: str
+    quantity: str
+    units: float | None
+    limit: float | None
+    relative_error: float | None
+    judged: int
+    failed: int
+    not_applicable: int
+    worst_item: str | None
+
+
+def table(records: Iterable[Record]) -> list[Row]:
+    """The rows, in the order in which implementations, dtypes and quantities are declared. The same for any order of records."""
+    groups: dict[tuple[str, str, str], list[Record]] = {}
+    for record in sorted(records, key=lambda r: r.item):
+        groups.setdefault((record.implementation, record.dtype, record.quantity), []).append(record)
+    order = {q: i for i, q in enumerate(("f64", "f32", "bf16", "o", "final_state", "dq", "dk", "dv", "dg", "dbeta", "dh0"))}
+    return [_row(*key, groups[key]) for key in sorted(groups, key=lambda k: (k[0], order[k[1]], order[k[2]]))]
+
+
+def _row(implementation: str, dtype: str, quantity: str, records: list[Record]) -> Row:
+    judged = [r for r in records if r.units is not None]
+    # The worst is that nearest to its limit: in one row limits may differ.
+    worst = max(judged, key=lambda r: _share(r), default=None)
+    return Row(
+        implementation,
+        dtype,
+        quantity,
+        units=worst.units if worst else None,
+        limit=worst.limit if worst else None,
+        relative_error=worst.relative_error if worst else None,
+        judged=len(judged),
+        failed=sum(not r.passes for r in judged),
+        not_applicable=len(records) - len(judged),
+        worst_item=worst.item if worst else None,
+    )
+
+
+def _share(record: Record) -> float:
+    assert record.units is not None
+    assert record.limit is not None
+    return record.units / record.limit
+
+
+def as_text(rows: list[Row]) -> str:
+    """Aligned columns for a terminal."""
+    cells = [COLUMNS, *(_cells(row) for row in rows)]
+    widths = [max(len(line[i]) for line in cells) for i in range(len(COLUMNS))]
+    left = {0, 1, 2, len(COLUMNS) - 1}
+    return "\n".join(
+        "  ".join(x.ljust(w) if i in left else x.rjust(w) for i, (x, w) in enumerate(zip(line, widths, strict=True))).rstrip()
+        for line in cells
+    )
+
+
+def as_markdown(rows: list[Row], title: str) -> str:
+    """A section with the table."""
+    lines = [f"## {title}", "", f"| {' | '.join(COLUMNS)} |", f"|{'---|' * len(COLUMNS)}"]
+    lines += [f"| {' | '.join(f'`{x}`' if i == len(COLUMNS) - 1 and x else x for i, x in enumerate(_cells(row)))} |" for row in rows]
+    return "\n".join(lines) + "\n"
+
+
+def as_json(rows: list[Row], title: str, environment: dict[str, str]) -> str:
+    """The rows with full precision; an infinite number is the string "inf", for JSON has none."""
+    document = {"title": title, "environment": environment, "rows": [asdict(row) for row in rows]}
+    return json.dumps(_finite(document), indent=1, allow_nan=False) + "\n"
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    return (
+        row.implementation,
+        row.dtype,
+        row.quantity,
+        _number(row.units, ".3g"),
+        _number(row.limit, "g"),
+        _number(row.relative_error, ".1e"),
+        str(row.judged),
+        f"{row.failed} FAILED" if row.failed else "0",
+        str(row.not_applicable),
+        row.worst_item or "",
+    )
+
+
+def _number(x: float | None, form: str) -> str:
+    return "-" if x is None else f"{x:{form}}"
+
+
+def _finite(x: object) -> object:
+    if isinstance(x, dict):
+        return {key: _finite(value) for key, value in x.items()}
+    if isinstance(x, list):
+        return [_finite(value) for value in x]
+    return str(x) if isinstance(x, float) and not math.isfinite(x) else x

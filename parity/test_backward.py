@@ -1,0 +1,16 @@
+"""The gradients in all six inputs, with cotangents for both outputs, against the oracle, per rank."""
+
+from collections.abc import Callable
+
+import pytest
+
+from parity.gate import check
+from parity.matrix import Item
+from parity.report.accuracy import Record
+
+QUANTITIES = ("dq", "dk", "dv", "dg", "dbeta", "dh0",)
+
+
+@pytest.mark.gate
+def test_backward(item: Item, record: Callable[[Record], None], rerun: str) -> None:
+    check(item, record, rerun)

@@ -1,0 +1,16 @@
+"""The outputs of every implementation against the oracle, per rank."""
+
+from collections.abc import Callable
+
+import pytest
+
+from parity.gate import check
+from parity.matrix import Item
+from parity.report.accuracy import Record
+
+QUANTITIES = ("o",)
+
+
+@pytest.mark.gate
+def test_forward(item: Item, record: Callable[[Record], None], rerun: str) -> None:
+    check(item, record, rerun)
