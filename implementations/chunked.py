@@ -47,7 +47,10 @@ def prepare(
     scale: float | None,
     chunk_size: int,
 ) -> Factors:
-    """The factors of every chunk, `[N, B, Hv, ...]` with the chunks first. A ragged tail is padded with g = k = v = q = 0, a no-op."""
+    """The factors of every chunk, `[N, B, Hv, ...]` with the chunks first.
+
+    A ragged tail is padded with g = k = v = q = 0, which is a no-op of the rule.
+    """
     dtype = accumulation_dtype(v.dtype)
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     # Widen before repeating, so that the gradients of a group of heads are summed in the wide dtype too.
@@ -73,8 +76,8 @@ def prepare(
 def segment_sums(g: Float[Array, "... C"]) -> Float[Array, "... C C"]:
     """`G_i - G_j`, the sum of g over j < t <= i, and -inf for i < j (mask before exp, or it overflows).
 
-    Summed, not subtracted: a difference of cumulative sums costs `u max|G|`, and in its gradient the terms of every pair
-    inside the chunk cancel, which leaves little of dg where the decay is strong.
+    Summed, not subtracted: a difference of cumulative sums costs `u max|G|`, and in its gradient the terms of every
+    pair inside the chunk cancel, which leaves little of dg where the decay is strong.
     """
     chunk_size = g.shape[-1]
     after = jnp.tril(jnp.ones((chunk_size, chunk_size), dtype=bool), -1)

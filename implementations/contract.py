@@ -74,7 +74,8 @@ class Implementation:
         object.__setattr__(self, "supports", frozenset(self.supports))
         if not self.traceable and self.vjp is None and "gradients" in self.supports:
             raise ValueError(
-                f"{self.name}: what jax cannot trace, jax cannot differentiate; bring vjp=, or leave 'gradients' out of supports"
+                f"{self.name}: what jax cannot trace, jax cannot differentiate; "
+                f"bring vjp=, or leave 'gradients' out of supports"
             )
         mesh = ("mesh", "axes") if self.context_parallel else ()
         _check_signature(f"{self.name}: call", self.call, _INPUTS, ("scale", "chunk_size", *mesh))
@@ -117,7 +118,8 @@ def check_inputs(
         raise ValueError(f"every axis needs at least one element; got q {q.shape} and v {v.shape}")
     if value_heads % key_heads:
         raise ValueError(
-            f"Hv must be a multiple of Hk, for each key head serves Hv / Hk value heads; got Hv = {value_heads}, Hk = {key_heads}"
+            f"Hv must be a multiple of Hk, for each key head serves Hv / Hk value heads; "
+            f"got Hv = {value_heads}, Hk = {key_heads}"
         )
     expected = {
         "k": (k, (batch, tokens, key_heads, key_size)),

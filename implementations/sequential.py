@@ -13,11 +13,11 @@ from implementations.arithmetic import accumulation_dtype, einsum, repeat_heads
 from implementations.contract import Implementation, check_inputs
 
 State = Float[Array, "B H K V"]
-Token = tuple[Array, Array, Array, Array, Array]
+Token = tuple[Array, ...]
 
 
 def token_step(h: State, token: Token) -> tuple[State, Float[Array, "B H V"]]:
-    """One token `(q, k, v, g, beta)`, each `[B, H, ...]`, q already scaled: the next state and the read after the write."""
+    """One token `(q, k, v, g, beta)`, each `[B, H, ...]`, q scaled: the next state, and the read after the write."""
     q, k, v, g, beta = token
     h = jnp.exp(g)[..., None, None] * h
     e = beta[..., None] * (v - einsum("bhk,bhkv->bhv", k, h))

@@ -17,11 +17,11 @@ def rms_response(
     name: str,
     result: tuple[np.ndarray, ...] | None = None,
 ) -> tuple[np.ndarray, ...]:
-    """The rms over probes of `(f(x (1 + STEP s)) - f(x)) / STEP`, s random signs: one array for each result of `function`.
+    """The rms over probes of `(f(x (1 + STEP s)) - f(x)) / STEP`, s random signs: one array a result of `function`.
 
-    To first order the square is the sum of the squared relative sensitivities to all elements of all arguments, so that
-    `u * kappa` is the error to expect of code that commits an independent relative error of u in each. An exact zero is
-    not perturbed. `name` seeds the signs; `result` is `function(*arguments)` where the caller has it.
+    To first order the square is the sum of the squared relative sensitivities to all elements of all arguments, so
+    that `u * kappa` is the error to expect of code that commits an independent relative error of u in each. An exact
+    zero is not perturbed. `name` seeds the signs; `result` is `function(*arguments)` where the caller has it.
     Source: section 6 of the design; Higham, "Accuracy and Stability of Numerical Algorithms", section 1.6.
     """
     base = function(*arguments) if result is None else result
@@ -43,10 +43,10 @@ def decay_gradient_terms(arguments: dict[str, np.ndarray], values: dict[str, np.
 
         dG_i = <do_i, o_i> - (<dk_i, k_i> of the head) = <do_i, o_i> + <dv_i, v_i> - 2 beta_i dbeta_i
 
-    plus a term at the chunk's end: the pairs of tokens on one side of t cancel, and what is left is `<dh~, h~>`, smaller by
-    the decay itself. Each term carries its own rounding error, so the error of dg is absolute, however small dg is: at
-    g = -20 a token correct f32 code has a relative error above 1. No perturbation of the inputs shows this, for it is the
-    conditioning of the sum and not of the rule. `window` is the number of tokens in a chunk.
+    plus a term at the chunk's end: the pairs of tokens on one side of t cancel, and what is left is `<dh~, h~>`,
+    smaller by the decay itself. Each term carries its own rounding error, so the error of dg is absolute, however small
+    dg is: at g = -20 a token correct f32 code has a relative error above 1. No perturbation of the inputs shows this,
+    for it is the conditioning of the sum and not of the rule. `window` is the number of tokens in a chunk.
     """
     squares = (
         np.sum((values["o"] * arguments["do"]) ** 2, axis=-1)

@@ -1,4 +1,4 @@
-"""A failure in one message: every quantity, where it is worst, where it starts, what is right beside it, how to rerun it."""
+"""A failure in one message: all quantities, where each is worst, where it starts, what is right beside it."""
 
 import numpy as np
 
@@ -32,7 +32,7 @@ def explain(item: Item, verdict: Verdict, rerun: str) -> str:
 def headline(finding: Finding) -> str:
     """What is wrong with one quantity, in one line."""
     if finding.failure:
-        return finding.failure.strip().splitlines()[-1]
+        return finding.failure.splitlines()[0]
     return f"{finding.worst_units:.3g} units where the limit is {finding.limit:g}"
 
 
@@ -40,13 +40,17 @@ def _table(verdict: Verdict) -> str:
     rows = []
     for quantity in _worst_first(verdict):
         findings = _of(verdict, quantity)
+        if findings[0].failure:
+            continue
         worst = max(findings, key=lambda f: f.worst_units)
-        per_rank = "   ".join(f"{f.rank}: {_short(f)}" for f in findings)
+        per_rank = "   ".join(f"{f.rank}: {f.worst_units:.3g}" for f in findings)
         mark = "ok" if all(f.passes for f in findings) else "WRONG"
         rows.append(
-            f"    {quantity:<12}{_short(worst):>10}{worst.limit:>7g}{worst.relative_error:>10.1e}  {mark:<6} {per_rank}"
+            f"    {quantity:<12}{worst.worst_units:>10.3g}{worst.limit:>7g}{worst.relative_error:>10.1e}"
+            f"  {mark:<6} {per_rank}"
         )
-    return "\n".join([f"    {'':<12}{'units':>10}{'limit':>7}{'relative':>10}  {'':<6} units per rank", *rows])
+    header = f"    {'':<12}{'units':>10}{'limit':>7}{'relative':>10}  {'':<6} units per rank"
+    return "\n".join([header, *rows]) if rows else "    nothing could be measured"
 
 
 def _elements(verdict: Verdict) -> str:
@@ -72,7 +76,9 @@ def _first_bad_block(verdict: Verdict, quantity: str) -> str:
             continue
         block = int(np.argmax(over.any(axis=(0, 2))))
         where = [f"row {row} head {head}" for row, head in np.argwhere(over[:, block])]
-        heads = f"{len(where)} of {over[:, block].size} rows and heads: {', '.join(where[:4])}{', ...' * (len(where) > 4)}"
+        heads = (
+            f"{len(where)} of {over[:, block].size} rows and heads: {', '.join(where[:4])}{', ...' * (len(where) > 4)}"
+        )
         if quantity in REPLICATED:
             return f"first bad copy of {quantity}: rank {finding.rank}, in {heads}"
         shape, ranks = verdict.case.problem.shape, verdict.case.ranks
@@ -129,10 +135,6 @@ def _of(verdict: Verdict, quantity: str) -> list[Finding]:
     return [f for (_, name), f in sorted(verdict.findings.items()) if name == quantity]
 
 
-def _short(finding: Finding) -> str:
-    return "-" if finding.failure else f"{finding.worst_units:.3g}"
-
-
 def _indent(text: str) -> str:
     return "\n".join(f"    {line}" for line in text.splitlines())
 
@@ -140,5 +142,3 @@ def _indent(text: str) -> str:
 def rerun_command(item: Item, node: str, options: str) -> str:
     """The command that repeats one item. `node`: its test, without the parameter; `options`: what selects its case."""
     return f'python -m pytest -n0 "{node}[{item.name}]"{options}'
-
-

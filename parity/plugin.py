@@ -1,7 +1,7 @@
 """The pytest side: options, the items of the gate, and the accuracy table at the end."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 
 import pytest
@@ -15,8 +15,8 @@ from parity.report.accuracy import Record
 from parity.report.reporter import RECORD, AccuracyReporter
 
 ITEMS_BY_QUANTITIES = pytest.StashKey[dict[tuple[str, ...], list[Item]]]()
-IMPLEMENTATIONS = pytest.StashKey[tuple[Implementation, ...]]()
-SEEDS = pytest.StashKey[tuple[int, ...]]()
+IMPLEMENTATIONS = pytest.StashKey[Sequence[Implementation]]()
+SEEDS = pytest.StashKey[Sequence[int]]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -26,9 +26,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="append",
         default=[],
         metavar="FILE.py:NAME",
-        help="run the gate on this Implementation (or sequence of them) and on nothing else; also package.module:NAME; repeatable",
+        help="run the gate on this Implementation (or sequence of them) and nothing else; also package.module:NAME",
     )
-    group.addoption("--full", action="store_true", help="every implementation x dtype x regime x shape x mesh, not the gate's choice")
+    group.addoption(
+        "--full",
+        action="store_true",
+        help="every implementation x dtype x regime x shape x mesh, not the gate's choice",
+    )
     group.addoption(
         "--seeds",
         default="0",
@@ -36,7 +40,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="fresh values of every regime: a seed or a range of seeds (0, the default, is the gate's own)",
     )
     group.addoption(
-        "--parity-report", default="build/parity", metavar="DIR", help="where accuracy.md and accuracy.json go (default: %(default)s)"
+        "--parity-report",
+        default="build/parity",
+        metavar="DIR",
+        help="where accuracy.md and accuracy.json go (default: %(default)s); write --parity-report=DIR, with the =",
     )
 
 

@@ -27,5 +27,8 @@ def dtype_of(array: str, dtype: Dtype) -> Dtype:
 
 
 def round_to(x: np.ndarray, dtype: Dtype) -> np.ndarray:
-    """`x` in `dtype`, rounded to nearest even."""
+    """`x` in `dtype`, rounded once, to nearest even."""
+    if dtype == "bf16":  # ml_dtypes would round to f32 first, and then a second time
+        exponent = np.maximum(np.frexp(x)[1], -125)
+        x = np.ldexp(np.rint(np.ldexp(x, 8 - exponent)), exponent - 8)
     return x.astype(NUMPY[dtype])

@@ -66,7 +66,7 @@ def strong_decay(stream: Stream, shape: Shape) -> Values:
 def correlated_keys(stream: Stream, shape: Shape) -> Values:
     """A common vector plus noise (cosine near 0.95) and beta near 1: powers of S explode, its inverse does not."""
     values = _common(stream, shape)
-    values["k"] = _unit(stream.normal("common", shape.B, 1, shape.Hk, shape.K) + 0.23 * values["k"])
+    values["k"] = _unit(_unit(stream.normal("common", shape.B, 1, shape.Hk, shape.K)) + 0.23 * values["k"])
     values["g"] = -0.02 * stream.uniform("g", *shape.sizes()["g"])
     values["beta"] = 0.8 + 0.2 * stream.uniform("beta", *shape.sizes()["beta"])
     return values

@@ -27,7 +27,7 @@ Program = Callable[..., tuple[Any, ...]]
 
 @dataclass(frozen=True)
 class Answer:
-    """`pieces[quantity]`: what each rank returned, in its own dtype. `failures[quantity]`: why there is nothing to measure."""
+    """`pieces[quantity]`: what each rank returned, as it is; `failures[quantity]`: why nothing can be measured."""
 
     pieces: dict[str, list[np.ndarray]]
     failures: dict[str, str]
@@ -64,7 +64,7 @@ def _ask(
     try:
         return _call(_program(implementation, dtype, shape, ranks, False), arguments, OUTPUTS), failures
     except Exception as error:
-        return {}, failures | dict.fromkeys(OUTPUTS, _own_traceback(error))
+        return {}, dict.fromkeys((*OUTPUTS, *failures), _own_traceback(error))  # the gradients fell with the call
 
 
 def _call(program: Program, arguments: tuple[jax.Array, ...], quantities: tuple[str, ...]) -> dict[str, Any]:
@@ -119,8 +119,7 @@ def _violation(quantity: str, got: Any, like: jax.Array) -> str | None:
 
 
 def _own_traceback(error: Exception) -> str:
-    """The traceback without the frames of jax and of this file, which are no news to the author of a kernel."""
-    foreign = (str(Path(jax.__file__).parent), __file__)
+    """What was raised, and where, without the frames of jax and of this file."""
+    foreign = (str(Path(jax.__file__).parent), __file__, "<")  # "<": compiled on the fly by a type checker
     frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(foreign)]
-    last = "".join(traceback.format_exception_only(error)).strip()
-    return "".join(traceback.format_list(frames)) + last
+    return f"{type(error).__name__}: {error}\n" + "".join(traceback.format_list(frames))

@@ -8,7 +8,14 @@ from parity.gate import check
 from parity.matrix import Item
 from parity.report.accuracy import Record
 
-QUANTITIES = ("dq", "dk", "dv", "dg", "dbeta", "dh0",)
+QUANTITIES = (
+    "dq",
+    "dk",
+    "dv",
+    "dg",
+    "dbeta",
+    "dh0",
+)
 
 
 @pytest.mark.gate

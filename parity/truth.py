@@ -115,10 +115,12 @@ def _require_certified(problem: Problem, certificate: Certificate) -> None:
     arithmetic = _strictest_arithmetic(problem)
     allowed = CERTIFIED_SHARE[arithmetic] * limit(arithmetic, arithmetic)
     worst = max(certificate.units, key=certificate.units.__getitem__)
-    if not certificate.units[worst] <= allowed:
+    found = certificate.units[worst]
+    if not found <= allowed:
         raise UncertifiedOracle(
-            f"{problem.name} in {problem.dtype}: the float64 oracle's {worst} may be off by {certificate.units[worst]:.2e} units "
-            f"(row {certificate.row}, key head {certificate.key_head}), and {allowed:.2e} is allowed; no verdict can rest on it"
+            f"{problem.name} in {problem.dtype}: the float64 oracle's {worst} may be off by {found:.2e} units "
+            f"(row {certificate.row}, key head {certificate.key_head}) where {allowed:.2e} is allowed; "
+            f"no verdict can rest on it"
         )
 
 

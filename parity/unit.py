@@ -34,9 +34,10 @@ def units(
         raise ValueError(f"got {got.shape}, want {want.shape} and kappa {kappa.shape} must have one shape")
     if not (np.isfinite(want).all() and np.isfinite(kappa).all()):
         raise ValueError("the truth and its kappa must be finite")
-    finite = np.isfinite(got)
-    error = np.where(finite, got, 0.0) - want
-    found = in_units(error, want, kappa, u_c=u_c, u_out=u_out, floor=floor)
+    with np.errstate(over="ignore"):
+        error = got - want
+    finite = np.isfinite(error)  # nor is it where the difference of two huge numbers overflows
+    found = in_units(np.where(finite, error, 0.0), want, kappa, u_c=u_c, u_out=u_out, floor=floor)
     return np.where(_blocks(~finite, np.any), np.inf, found)
 
 
@@ -50,10 +51,12 @@ def in_units(
     floor: float,
 ) -> Float[np.ndarray, "B blocks H"]:
     """The same for an error that is known itself, perhaps smaller than one ulp of `want`."""
-    found = block_rms(error)
     scale = u_c * block_rms(kappa) + u_out * block_rms(want)
+    # Whether a term is 0 is asked of the elements: a product with u, or an rms, may underflow.
+    inexact = ((u_c > 0) & _blocks(kappa != 0, np.any)) | ((u_out > 0) & _blocks(want != 0, np.any))
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        return np.where(scale > 0, found / (scale + floor), np.where(found > 0, np.inf, 0.0))
+        found = block_rms(error) / (scale + floor)
+    return np.where(inexact, found, np.where(_blocks(error != 0, np.any), np.inf, 0.0))
 
 
 def block_rms(x: Float[np.ndarray, "B T H size"]) -> Float[np.ndarray, "B blocks H"]:

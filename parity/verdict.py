@@ -2,9 +2,11 @@
 
 from dataclasses import dataclass
 from functools import cache
+from typing import cast
 
 import numpy as np
 
+from implementations.contract import Dtype
 from oracles.gated_delta_rule import QUANTITIES
 from parity.limits import limit
 from parity.matrix import Case
@@ -16,7 +18,9 @@ from parity.unit import BLOCK, units
 
 @dataclass(frozen=True)
 class Worst:
-    """The element that is furthest off in the worst block: `[row, token, head, ...]` or `[row, head, k, v]`, T counted globally."""
+    """The element that is furthest off in the worst block: `[row, token, head, ...]`, the token counted over all ranks;
+    of a state, `[row, head, k, v]`.
+    """
 
     index: tuple[int, ...]
     got: float
@@ -70,7 +74,7 @@ def judge(case: Case) -> Verdict:
 
 def _find(case: Case, wanted: Truth, answer: Answer, rank: int, quantity: str) -> Finding:
     dtype = case.problem.dtype
-    arithmetic, output = case.implementation.arithmetic[dtype], dtype_of(quantity, dtype)
+    arithmetic, output = cast(Dtype, case.implementation.arithmetic[dtype]), dtype_of(quantity, dtype)
     allowed = limit(arithmetic, output)
     if quantity in answer.failures:
         infinite = np.full((1, 1, 1), np.inf)

@@ -100,8 +100,8 @@ def forward_and_adjoint(
 def enclose(balls: Callable[[int], tuple[arb_mat, ...]], *, bits: int = FIRST_BITS) -> tuple[tuple[arb_mat, ...], int]:
     """Call `balls(bits)`, with more bits until every result is tight; return the balls and the bits it took.
 
-    Tight: in each matrix no radius exceeds `2^-64` of the largest midpoint, eleven bits below float64. The radius falls by a
-    factor of two with each bit, so that a second call mostly suffices.
+    Tight: in each matrix no radius exceeds `2^-64` of the largest midpoint, eleven bits below float64. The radius falls
+    by a factor of two with each bit, so that a second call mostly suffices.
     Raises ArithmeticError where 16384 bits do not suffice (an input that is not finite, for one).
     """
     while bits <= MOST_BITS:
@@ -156,7 +156,7 @@ def _scale(scale: float | None, key_size: int) -> arb:
 
 
 def _matrix(x: np.ndarray) -> arb_mat:
-    return arb_mat(*x.shape, x.ravel().tolist())
+    return arb_mat(x.shape[0], x.shape[1], x.ravel().tolist())
 
 
 def _row(x: np.ndarray) -> arb_mat:
@@ -164,4 +164,4 @@ def _row(x: np.ndarray) -> arb_mat:
 
 
 def _rows(rows: list[list[arb]], shape: tuple[int, ...]) -> arb_mat:
-    return arb_mat(*shape, [entry for row in rows for entry in row])
+    return arb_mat(shape[0], shape[1], [entry for row in rows for entry in row])

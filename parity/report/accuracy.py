@@ -5,7 +5,18 @@ import math
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
-COLUMNS = ("implementation", "dtype", "quantity", "units", "limit", "relative error", "judged", "failed", "n/a", "worst case")
+COLUMNS = (
+    "implementation",
+    "dtype",
+    "quantity",
+    "units",
+    "limit",
+    "relative error",
+    "judged",
+    "failed",
+    "n/a",
+    "worst case",
+)
 
 
 @dataclass(frozen=True)
@@ -40,11 +51,13 @@ class Row:
 
 
 def table(records: Iterable[Record]) -> list[Row]:
-    """The rows, in the order in which implementations, dtypes and quantities are declared. The same for any order of records."""
+    """The rows, by implementation and then as dtypes and quantities are declared, whatever the order of `records`."""
     groups: dict[tuple[str, str, str], list[Record]] = {}
     for record in sorted(records, key=lambda r: r.item):
         groups.setdefault((record.implementation, record.dtype, record.quantity), []).append(record)
-    order = {q: i for i, q in enumerate(("f64", "f32", "bf16", "o", "final_state", "dq", "dk", "dv", "dg", "dbeta", "dh0"))}
+    order = {
+        q: i for i, q in enumerate(("f64", "f32", "bf16", "o", "final_state", "dq", "dk", "dv", "dg", "dbeta", "dh0"))
+    }
     return [_row(*key, groups[key]) for key in sorted(groups, key=lambda k: (k[0], order[k[1]], order[k[2]]))]
 
 
@@ -78,7 +91,9 @@ def as_text(rows: list[Row]) -> str:
     widths = [max(len(line[i]) for line in cells) for i in range(len(COLUMNS))]
     left = {0, 1, 2, len(COLUMNS) - 1}
     return "\n".join(
-        "  ".join(x.ljust(w) if i in left else x.rjust(w) for i, (x, w) in enumerate(zip(line, widths, strict=True))).rstrip()
+        "  ".join(
+            x.ljust(w) if i in left else x.rjust(w) for i, (x, w) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
         for line in cells
     )
 
@@ -86,7 +101,10 @@ def as_text(rows: list[Row]) -> str:
 def as_markdown(rows: list[Row], title: str) -> str:
     """A section with the table."""
     lines = [f"## {title}", "", f"| {' | '.join(COLUMNS)} |", f"|{'---|' * len(COLUMNS)}"]
-    lines += [f"| {' | '.join(f'`{x}`' if i == len(COLUMNS) - 1 and x else x for i, x in enumerate(_cells(row)))} |" for row in rows]
+    lines += [
+        f"| {' | '.join(f'`{x}`' if i == len(COLUMNS) - 1 and x else x for i, x in enumerate(_cells(row)))} |"
+        for row in rows
+    ]
     return "\n".join(lines) + "\n"
 
 

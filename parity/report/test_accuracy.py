@@ -1,0 +1,62 @@
+"""The table: the right worst case, whatever the order of the records, and numbers that JSON can hold."""
+
+import json
+import random
+
+from parity.report.accuracy import Record, as_json, as_markdown, as_text, table
+
+
+def _records() -> list[Record]:
+    def judged(item: str, units: float, limit: float = 32.0, quantity: str = "o", dtype: str = "f64") -> Record:
+        return Record("mine", dtype, quantity, item, None, units, limit, 1e-15, units <= limit)
+
+    return [
+        judged("a", 3.0),
+        judged("b", 5.0),
+        judged("c", 4.5, limit=8.0),  # nearer to its limit than b
+        judged("d", float("inf"), quantity="dk"),
+        judged("e", 1.0, quantity="dk"),
+        judged("f", 0.5, limit=2.0, dtype="bf16"),
+        Record("mine", "f32", "o", "g", not_applicable="no arithmetic is claimed for f32"),
+        Record("mine", "f64", "o", "h", not_applicable="no grouped heads"),
+    ]
+
+
+def test_a_row_holds_the_case_nearest_to_its_limit_and_counts_the_rest() -> None:
+    rows = {(row.dtype, row.quantity): row for row in table(_records())}
+    o = rows["f64", "o"]
+    assert (o.worst_item, o.units, o.limit, o.judged, o.failed, o.not_applicable) == ("c", 4.5, 8.0, 3, 0, 1)
+    dk = rows["f64", "dk"]
+    assert (dk.worst_item, dk.judged, dk.failed) == ("d", 2, 1)
+    nothing = rows["f32", "o"]
+    assert (nothing.units, nothing.judged, nothing.not_applicable) == (None, 0, 1)
+
+
+def test_the_order_of_the_records_does_not_matter() -> None:
+    shuffled = _records()
+    random.Random(1).shuffle(shuffled)
+    assert table(shuffled) == table(_records())
+
+
+def test_rows_stand_in_the_order_of_dtypes_and_quantities() -> None:
+    assert [(row.dtype, row.quantity) for row in table(_records())] == [
+        ("f64", "o"),
+        ("f64", "dk"),
+        ("f32", "o"),
+        ("bf16", "o"),
+    ]
+
+
+def test_a_failure_stands_out_in_every_form() -> None:
+    rows = table(_records())
+    assert "1 FAILED" in as_text(rows)
+    assert "1 FAILED" in as_markdown(rows, "title")
+    read = json.loads(as_json(rows, "title", {"jax": "0"}), parse_constant=lambda name: 1 / 0)
+    assert read["rows"][1]["units"] == "inf"
+    assert read["rows"][0]["units"] == 4.5
+
+
+def test_markdown_is_one_table() -> None:
+    lines = as_markdown(table(_records()), "title").splitlines()
+    assert lines[0] == "## title"
+    assert len({line.count("|") for line in lines[2:]}) == 1

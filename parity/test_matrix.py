@@ -1,0 +1,209 @@
+"""The gate meets what it must, and every test has a name of its own."""
+
+import re
+from collections import Counter
+from itertools import groupby
+
+import pytest
+
+import implementations
+from implementations.contract import FEATURES, Implementation
+from oracles.gated_delta_rule import GRADIENTS, OUTPUTS, QUANTITIES
+from parity.matrix import FULL, GATE, Case, Item, cases, items
+from parity.precision import DTYPES
+from parity.problem import Problem
+from parity.regimes import REGIMES
+from parity.shapes import ALIGNED, RAGGED, SHAPES, SHORT, SINGLE, Shape
+
+ID = re.compile(r"[a-z0-9_]+-(f64|f32|bf16)-[a-z0-9_]+-[a-z0-9_]+-shard\d+of\d+-(o|final_state|dq|dk|dv|dg|dbeta|dh0)")
+
+IN_GATE = cases(implementations.ALL)
+CONTEXT_PARALLEL = [implementation for implementation in implementations.ALL if implementation.context_parallel]
+
+each_implementation = pytest.mark.parametrize("implementation", implementations.ALL, ids=lambda i: i.name)
+
+
+def call(*inputs, **keywords):
+    raise AssertionError("the matrix runs nothing")
+
+
+def claiming(**claims):
+    return Implementation("kernel", call, **claims)
+
+
+def item(implementation, *, shape=RAGGED, regime="typical", dtype="f64", ranks=1, rank=0, quantity="o"):
+    return Item(Case(implementation, Problem(regime, shape, dtype), ranks), rank, quantity)
+
+
+# Names
+
+
+def test_every_id_is_well_formed_and_unique():
+    names = [item.name for item in items(IN_GATE)]
+    assert [name for name in names if not ID.fullmatch(name)] == []
+    assert [name for name, count in Counter(names).items() if count > 1] == []
+
+
+def test_an_id_says_what_it_is():
+    (two_phase,) = (i for i in implementations.ALL if i.name == "two_phase")
+    found = item(two_phase, regime="long_memory", ranks=4, rank=1, quantity="dk").name
+    assert found == "two_phase-f64-long_memory-ragged-shard1of4-dk"
+    fresh = Item(Case(two_phase, Problem("typical", SHORT, "bf16", seed=17), 2), 0, "final_state")
+    assert fresh.name == "two_phase-bf16-typical_seed17-short-shard0of2-final_state"
+    assert ID.fullmatch(fresh.name)
+
+
+def test_every_quantity_of_every_rank_is_an_item():
+    case = Case(CONTEXT_PARALLEL[0], Problem("typical", RAGGED, "f64"), 4)
+    assert [(i.rank, i.quantity) for i in items([case])] == [(r, q) for r in range(4) for q in QUANTITIES]
+    assert [i.quantity for i in items([case], ("dg",))] == ["dg"] * 4
+
+
+# Compilations
+
+
+def test_a_compilation_has_one_implementation_dtype_shape_and_number_of_ranks():
+    keys = {}
+    for case in IN_GATE:
+        key = (case.implementation, case.problem.dtype, case.problem.shape, case.ranks)
+        assert keys.setdefault(case.compilation, key) == key
+    assert len(set(keys.values())) == len(keys)
+
+
+def test_the_cases_of_a_compilation_are_together():
+    runs = [compilation for compilation, _ in groupby(IN_GATE, lambda case: case.compilation)]
+    assert len(runs) == len(set(runs))
+
+
+def test_the_gate_is_small_enough_to_run_on_every_merge():
+    """A gradient program takes up to five seconds to compile."""
+    for implementation in implementations.ALL:
+        compilations = {case.compilation for case in cases([implementation])}
+        assert len(compilations) <= (20 if implementation.context_parallel else 12)
+
+
+# What meets what
+
+
+@each_implementation
+def test_every_implementation_meets_every_regime_in_f64_and_f32(implementation):
+    for dtype in {"f64", "f32"} & implementation.arithmetic.keys():
+        met = {case.problem.regime for case in cases([implementation]) if case.problem.dtype == dtype}
+        assert met == set(REGIMES)
+
+
+@each_implementation
+def test_every_implementation_meets_every_shape_and_dtype(implementation):
+    mine = cases([implementation])
+    assert {case.problem.shape for case in mine} == set(SHAPES.values())
+    assert {case.problem.dtype for case in mine} == set(DTYPES)
+
+
+@pytest.mark.parametrize("implementation", CONTEXT_PARALLEL, ids=lambda i: i.name)
+def test_context_parallelism_meets_three_chunks_on_each_of_three_ranks(implementation):
+    """With one chunk on a rank, or two ranks, whole classes of faults cannot be seen."""
+    for dtype in {"f64", "f32"} & implementation.arithmetic.keys():
+        sharp = {
+            case.problem.regime
+            for case in cases([implementation])
+            if case.problem.dtype == dtype and case.ranks >= 3 and chunks_of_a_rank(case) >= 3
+        }
+        assert sharp == set(REGIMES)
+
+
+@pytest.mark.parametrize("implementation", CONTEXT_PARALLEL, ids=lambda i: i.name)
+def test_context_parallelism_meets_the_awkward_splits(implementation):
+    mine = [case for case in cases([implementation]) if case.problem.dtype == "f64"]
+    assert {case.ranks for case in mine} >= {1, 2, 4, 8}
+    tokens = {case.problem.shape.T // case.ranks for case in mine}
+    assert 1 in tokens  # a rank of one token
+    assert any(case.ranks >= 3 and case.problem.shape.T // case.ranks % case.problem.shape.chunk_size for case in mine)
+    assert any(
+        case.ranks >= 3 and not case.problem.shape.T // case.ranks % case.problem.shape.chunk_size for case in mine
+    )
+
+
+def chunks_of_a_rank(case):
+    return -(-case.problem.shape.T // case.ranks // case.problem.shape.chunk_size)
+
+
+def test_a_single_device_runs_on_one_rank():
+    assert {case.ranks for case in IN_GATE if not case.implementation.context_parallel} == {1}
+
+
+def test_nothing_in_the_gate_is_beyond_our_own_implementations():
+    assert {i.name: i.not_applicable() for i in items(IN_GATE) if i.not_applicable()} == {}
+
+
+def test_full_is_the_product_and_contains_the_gate():
+    full = {(case.name, case.ranks) for case in cases(implementations.ALL, FULL)}
+    assert full > {(case.name, case.ranks) for case in IN_GATE}
+    single = len(DTYPES) * len(REGIMES) * len(SHAPES)
+    assert len(full) == sum(single * (4 if i.context_parallel else 1) for i in implementations.ALL)
+
+
+def test_rows_that_overlap_give_each_case_once():
+    (implementation,) = (i for i in implementations.ALL if i.name == "sequential")
+    assert len(cases([implementation], (*GATE, *GATE))) == len(cases([implementation], GATE))
+    both = cases([implementation], GATE, seeds=(0, 1, 2))
+    assert len(both) == 3 * len(cases([implementation], GATE))
+
+
+def test_two_records_of_one_name_and_all_seeds_keep_apart():
+    chosen = cases([claiming()], GATE[-1:], seeds=(5, 6))
+    assert {case.problem.seed for case in chosen} == {5, 6}
+    assert len({case.name for case in chosen}) == len(chosen)
+
+
+# What is not applicable
+
+UNGROUPED = Shape("ungrouped", B=1, T=8, Hk=2, Hv=2, K=4, V=5, chunk_size=4)
+SQUARE = Shape("square", B=1, T=8, Hk=1, Hv=2, K=4, V=4, chunk_size=4)
+
+
+@pytest.mark.parametrize(
+    ("feature", "reason", "needs", "does_without"),
+    [
+        ("gradients", "no gradients", {"quantity": "dg"}, {"quantity": "final_state"}),
+        ("grouped_heads", "no grouped heads", {"shape": SQUARE}, {"shape": UNGROUPED}),
+        ("unequal_head_sizes", "no K != V", {"shape": UNGROUPED}, {"shape": SQUARE}),
+        ("ragged", "no T that is not a multiple of the chunk", {"shape": RAGGED}, {"shape": ALIGNED}),
+        ("ragged", "no T that is not a multiple of the chunk", {"shape": SHORT}, {"shape": UNGROUPED}),
+        ("ragged", "no T that is not a multiple of the chunk", {"shape": SINGLE}, {"shape": SQUARE}),
+        (
+            "ragged",
+            "no T that is not a multiple of the chunk",
+            {"shape": SQUARE, "ranks": 4},
+            {"shape": SQUARE, "ranks": 2},
+        ),
+        ("beta_above_one", "no beta above 1", {"regime": "beta_near_two"}, {"regime": "repeated_keys"}),
+    ],
+)
+def test_a_feature_that_is_not_claimed_is_not_applicable_and_says_so(feature, reason, needs, does_without):
+    limited, whole = claiming(supports=FEATURES - {feature}), claiming()
+    assert item(limited, **needs).not_applicable() == reason
+    assert item(whole, **needs).not_applicable() is None
+    assert item(limited, **does_without).not_applicable() is None
+
+
+def test_every_feature_has_a_reason():
+    tested = {"gradients", "grouped_heads", "unequal_head_sizes", "ragged", "beta_above_one"}
+    assert tested == FEATURES
+
+
+@pytest.mark.parametrize("quantity", QUANTITIES)
+def test_without_gradients_the_outputs_are_still_asked_for(quantity):
+    found = item(claiming(supports=FEATURES - {"gradients"}), quantity=quantity).not_applicable()
+    assert found == (None if quantity in OUTPUTS else "no gradients")
+    assert (quantity in GRADIENTS) == (quantity not in OUTPUTS)
+
+
+def test_a_dtype_without_an_arithmetic_is_not_applicable():
+    half = claiming(arithmetic={"bf16": "bf16"})
+    assert item(half, dtype="f64").not_applicable() == "no arithmetic is claimed for f64"
+    assert item(half, dtype="bf16").not_applicable() is None
+
+
+def test_tokens_that_cannot_be_split_are_not_applicable():
+    assert item(claiming(), shape=SINGLE, ranks=2).not_applicable() == "T = 1 cannot be split over 2 ranks"
+    assert item(claiming(), shape=SHORT, ranks=8).not_applicable() is None
