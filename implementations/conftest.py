@@ -1,7 +1,6 @@
 """What the tests of the implementations share. They know nothing of the oracles: inputs here are small and plain."""
 
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
 
 import jax
 import jaxtyping
@@ -10,12 +9,10 @@ import pytest
 
 
 @pytest.fixture
-def x64(request: pytest.FixtureRequest) -> None:
+def x64() -> Iterator[None]:
     """float64 stays float64."""
-    stack = ExitStack()
-    stack.enter_context(jax.enable_x64(True))
-    # Not a `yield`: jaxtyping's import hook hides from pytest that a function is a generator.
-    request.addfinalizer(stack.close)
+    with jax.enable_x64(True):
+        yield
 
 
 @pytest.fixture

@@ -154,7 +154,9 @@ def test_the_scale_multiplies_what_is_read_and_nothing_else(inputs, function):
 
 @pytest.mark.parametrize("function", [chunked, sequential])
 def test_outputs_have_the_dtypes_of_v_and_of_the_state(inputs, function):
-    narrow = [x.astype(jnp.bfloat16 if name in "qkv" else jnp.float32) for name, x in zip("qkvgbh", inputs(), strict=True)]
+    narrow = [
+        x.astype(jnp.bfloat16 if name in "qkv" else jnp.float32) for name, x in zip("qkvgbh", inputs(), strict=True)
+    ]
     o, final_state = jax.eval_shape(function, *narrow)
     assert (o.dtype, final_state.dtype) == (jnp.bfloat16, jnp.float32)
 

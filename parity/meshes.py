@@ -24,6 +24,7 @@ def context_mesh(ranks: int) -> Mesh:
 
 def place(x: np.ndarray, mesh: Mesh | None, *, over_tokens: bool) -> jax.Array:
     """`x` on the mesh, its T axis sharded over `AXES` or whole on every rank; on the default device without a mesh."""
+    x = x.copy()  # jax may use the memory as it is, and a kernel that jax does not know may write to it
     if mesh is None:
         return jax.device_put(x)
     return jax.device_put(x, NamedSharding(mesh, PartitionSpec(None, AXES) if over_tokens else PartitionSpec()))

@@ -174,3 +174,15 @@ def test_a_bad_option_is_one_clear_error(arguments: tuple[str, ...], says: str) 
     assert done.returncode == pytest.ExitCode.USAGE_ERROR
     assert says in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_the_examples_of_the_readme(tmp_path: Path) -> None:
+    blocks = re.findall(r"```python\n# (\w+\.py)\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert [name for name, _ in blocks] == ["mine.py", "foreign.py"]
+    specs = []
+    for name, source in blocks:
+        (tmp_path / name).write_text(source)
+        specs += ["--implementation", f"{tmp_path / name}:{name.removesuffix('.py').upper()}"]
+    done = _pytest("-n0", *specs, "-k", "ragged and (long_memory or typical)", f"--parity-report={tmp_path}")
+    assert done.returncode == 0, done.stdout
+    assert re.search(r"48 passed, 48 skipped", done.stdout) is not None, done.stdout

@@ -8,16 +8,14 @@ import numpy as np
 
 from implementations.contract import Dtype
 from oracles.cache import Cache, digest
-from oracles.certify import certify
-from oracles.conditioning import decay_gradient_terms, rms_response
-from oracles.gated_delta_rule import INPUTS, QUANTITIES, float64
+from oracles.gated_delta_rule import QUANTITIES
+from oracles.reference import reference
 from parity.limits import CERTIFIED_SHARE, limit
 from parity.precision import SMALLEST_NORMAL, UNIT_ROUNDOFF, dtype_of, round_to
 from parity.problem import Problem
 from parity.unit import in_units
 
 CACHE = Cache(Path(__file__).parent.parent / ".cache" / "oracles")
-ARGUMENTS = (*INPUTS, "do", "dfinal_state")
 STATES = ("final_state", "dh0")
 
 
@@ -58,8 +56,8 @@ def truth(problem: Problem) -> Truth:
     Raises UncertifiedOracle where the bound is not far below the limit; such an oracle judges nobody.
     """
     arguments = {name: x.astype(np.float64) for name, x in problem.arguments.items()}
-    scale = problem.shape.scale
-    stored = CACHE.fetch(digest(arguments, f"scale={scale}", problem.name), lambda: _compute(problem, arguments))
+    asked = {"scale": problem.shape.scale, "chunk_size": problem.shape.chunk_size, "name": problem.name}
+    stored = CACHE.fetch(digest(arguments, repr(asked)), lambda: reference(arguments, **asked))
     values = {quantity: stored[quantity] for quantity in QUANTITIES}
     kappa = {quantity: stored[f"kappa {quantity}"] for quantity in QUANTITIES}
     if problem.is_exact:  # no rounding is allowed: the target is the rounded truth, and kappa grants nothing
@@ -71,27 +69,6 @@ def truth(problem: Problem) -> Truth:
         {q: per_token(q, x) for q, x in values.items()},
         {q: per_token(q, x) for q, x in kappa.items()},
         certificate,
-    )
-
-
-def _compute(problem: Problem, arguments: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    scale = problem.shape.scale
-
-    def oracle(*arguments: np.ndarray) -> tuple[np.ndarray, ...]:
-        return *float64.forward(*arguments[:6], scale=scale), *float64.adjoint(*arguments, scale=scale)
-
-    ordered = tuple(arguments[name] for name in ARGUMENTS)
-    result = oracle(*ordered)
-    values = dict(zip(QUANTITIES, result, strict=True))
-    response = rms_response(oracle, ordered, name=problem.name, result=result)
-    kappa = dict(zip(QUANTITIES, response, strict=True))
-    kappa["dg"] = np.hypot(kappa["dg"], decay_gradient_terms(arguments, values, window=problem.shape.chunk_size))
-    found = certify(arguments, values, scale=scale, name=problem.name)
-    return (
-        values
-        | {f"kappa {q}": x for q, x in kappa.items()}
-        | {f"bound {q}": x for q, x in found.bounds.items()}
-        | {"sample": np.array([found.row, found.key_head, found.bits])}
     )
 
 

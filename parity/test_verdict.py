@@ -1,0 +1,197 @@
+"""Right code passes; wrong code fails on the rank, in the quantity and at the element where it is wrong."""
+
+from functools import cache
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import PartitionSpec
+
+from implementations.chunked import chunked
+from implementations.context_parallel.two_phase import two_phase
+from implementations.contract import FEATURES, Implementation
+from oracles.gated_delta_rule import GRADIENTS, OUTPUTS, QUANTITIES
+from parity.matrix import Case
+from parity.meshes import MeshTooLarge
+from parity.problem import Problem
+from parity.shapes import RAGGED, SHORT
+from parity.verdict import judge
+
+TYPICAL = Problem("typical", SHORT, "f64")
+WITHOUT_GRADIENTS = FEATURES - {"gradients"}
+
+
+def changed(edit, function=chunked, **claims):
+    """`function` with outputs `edit(o, final_state)`, judged on its outputs alone."""
+
+    def call(*inputs, **keywords):
+        return edit(*function(*inputs, **keywords))
+
+    return Implementation("changed", call, supports=WITHOUT_GRADIENTS, **claims)
+
+
+def changed_gradients(edit):
+    """The gradients of the chunked form, as a dict that `edit` may change."""
+
+    def vjp(*arguments, **keywords):
+        _, pullback = jax.vjp(lambda *x: chunked(*x, **keywords), *arguments[:6])
+        gradients = dict(zip(GRADIENTS, pullback(arguments[6:]), strict=True))
+        return tuple((gradients | edit(gradients)).values())
+
+    return Implementation("changed", chunked, vjp=vjp)
+
+
+def failed(verdict):
+    return {key for key, finding in verdict.findings.items() if not finding.passes}
+
+
+@cache
+def right(dtype, regime="typical"):
+    return judge(Case(Implementation("right", chunked), Problem(regime, SHORT, dtype), 1))
+
+
+# Right
+
+
+@pytest.mark.parametrize("dtype", ["f64", "f32", "bf16"])
+def test_right_code_passes(dtype):
+    verdict = right(dtype)
+    assert verdict.passes
+    assert verdict.findings.keys() == {(0, quantity) for quantity in QUANTITIES}
+    for (rank, quantity), finding in verdict.findings.items():
+        assert (finding.rank, finding.quantity, finding.failure) == (rank, quantity, None)
+        assert 0 < finding.worst_units <= finding.limit
+        assert finding.units.shape == (2, 1, 2 if quantity in ("dq", "dk") else 6)
+        assert 0 < finding.relative_error < {"f64": 1e-13, "f32": 1e-5, "bf16": 0.01}[dtype]
+        assert verdict.worst_units(quantity) == finding.worst_units
+
+
+def test_what_is_exact_is_exact():
+    verdict = right("f32", "orthogonal_write")
+    assert verdict.passes
+    assert all(finding.worst_units == 0 for finding in verdict.findings.values())
+
+
+def test_one_ulp_is_not_exact():
+    def edit(o, final_state):
+        return o, final_state.at[0, 0, 0, 0].set(jnp.nextafter(final_state[0, 0, 0, 0], jnp.inf))
+
+    verdict = judge(Case(changed(edit), Problem("orthogonal_write", SHORT, "f32"), 1))
+    assert failed(verdict) == {(0, "final_state")}
+    assert verdict.worst_units("final_state") == np.inf
+
+
+def test_the_limit_is_that_of_the_coarser_of_arithmetic_and_output():
+    limits = {quantity: finding.limit for (_, quantity), finding in right("bf16").findings.items()}
+    assert {limits[quantity] for quantity in ("o", "dq", "dk", "dv")} == {2.0}
+    assert {limits[quantity] for quantity in ("final_state", "dg", "dbeta", "dh0")} == {32.0}
+
+
+def test_a_case_is_run_once():
+    calls = []
+
+    def edit(o, final_state):
+        calls.append(o.shape)
+        return o, final_state
+
+    case = Case(changed(edit, traceable=False), TYPICAL, 1)
+    assert judge(case) is judge(Case(case.implementation, Problem("typical", SHORT, "f64"), 1))
+    assert len(calls) == 1
+
+
+def test_a_mesh_that_is_too_large_is_no_verdict():
+    with pytest.raises(MeshTooLarge):
+        judge(Case(changed(lambda *x: x, two_phase, context_parallel=True), TYPICAL, 64))
+
+
+# Wrong
+
+
+@pytest.mark.parametrize("dtype", ["f64", "f32", "bf16"])
+def test_one_percent_is_wrong(dtype):
+    verdict = judge(Case(changed(lambda o, h: ((o * 1.01).astype(o.dtype), h)), Problem("typical", SHORT, dtype), 1))
+    assert not verdict.passes
+    assert failed(verdict) == {(0, "o")}
+    assert verdict.findings[0, "o"].relative_error == pytest.approx(0.01, rel=0.3 if dtype == "bf16" else 1e-3)
+    assert verdict.findings.keys() == {(0, quantity) for quantity in OUTPUTS}
+
+
+@pytest.mark.parametrize(
+    "edit", [lambda o, h: (0 * o, h), lambda o, h: (-o, h), lambda o, h: (o[:, ::-1], h), lambda o, h: (o[::-1], h)]
+)
+def test_zeros_a_sign_and_an_exchange_of_tokens_or_rows_are_wrong(edit):
+    assert failed(judge(Case(changed(edit), Problem("typical", SHORT, "bf16"), 1))) == {(0, "o")}
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_what_is_not_finite_is_found_among_what_is_only_wrong(bad):
+    def edit(o, final_state):
+        return o.at[1, 2, 3, 4].add(1e6).at[1, 5, 3, 7].set(bad), final_state
+
+    finding = judge(Case(changed(edit), TYPICAL, 1)).findings[0, "o"]
+    assert not finding.passes
+    assert finding.worst_units == np.inf
+    assert finding.relative_error == np.inf
+    assert finding.worst.index == (1, 5, 3, 7)
+    assert not np.isfinite(finding.worst.got)
+
+
+def test_the_worst_element_is_named_by_its_place_in_the_whole_sequence():
+    """Token 240 is token 76 of rank 2, in its second block; a smaller error elsewhere does not hide it."""
+
+    def edit(o, final_state):
+        return o.at[1, 240, 4, 17].add(1e-3).at[0, 164, 2, 3].add(1e-7), final_state.at[1, 5, 3, 20].add(-1e-3)
+
+    wrong = changed(edit, two_phase, context_parallel=True)
+    verdict = judge(Case(wrong, Problem("typical", RAGGED, "f64"), 4))
+    assert failed(verdict) == {(2, "o"), *((rank, "final_state") for rank in range(4))}
+    o, state = verdict.findings[2, "o"], verdict.findings[1, "final_state"]
+    assert o.worst.index == (1, 240, 4, 17)
+    assert o.worst.got - o.worst.want == pytest.approx(1e-3)
+    assert np.argwhere(o.units > o.limit).tolist() == [[0, 0, 2], [1, 1, 4]]
+    assert state.worst.index == (1, 5, 3, 20)
+    assert state.worst.got - state.worst.want == pytest.approx(-1e-3)
+
+
+@pytest.mark.parametrize(
+    ("quantity", "index"),
+    [("dq", (0, 6, 1, 15)), ("dv", (1, 0, 5, 23)), ("dg", (1, 7, 4)), ("dbeta", (0, 3, 0)), ("dh0", (1, 2, 15, 9))],
+)
+def test_the_worst_element_of_a_gradient_has_the_index_of_its_array(quantity, index):
+    verdict = judge(Case(changed_gradients(lambda x: {quantity: x[quantity].at[index].add(1e-2)}), TYPICAL, 1))
+    assert failed(verdict) == {(0, quantity)}
+    worst = verdict.findings[0, quantity].worst
+    assert worst.index == index
+    assert worst.got - worst.want == pytest.approx(1e-2)
+
+
+def test_ranks_that_disagree_on_the_final_state_are_seen():
+    """Every rank should return the same; two of them do not, and the array as a whole may be the copy of another."""
+
+    def call(*inputs, mesh, axes, **keywords):
+        o, final_state = two_phase(*inputs, mesh=mesh, axes=axes, **keywords)
+
+        def disagree(h):
+            return h * (1 + 1e-3 * (jax.lax.axis_index(axes) % 3 == 1))
+
+        everywhere = PartitionSpec()
+        split = jax.shard_map(disagree, mesh=mesh, in_specs=everywhere, out_specs=everywhere, check_vma=False)
+        return o, split(final_state)
+
+    wrong = Implementation("changed", call, supports=WITHOUT_GRADIENTS, context_parallel=True)
+    assert failed(judge(Case(wrong, TYPICAL, 8))) == {(rank, "final_state") for rank in (1, 4, 7)}
+
+
+def test_what_could_not_be_measured_is_an_infinite_failure_that_says_why():
+    def refuse(gradients):
+        raise NotImplementedError("no backward")
+
+    verdict = judge(Case(changed_gradients(refuse), TYPICAL, 1))
+    assert failed(verdict) == {(0, quantity) for quantity in GRADIENTS}
+    finding = verdict.findings[0, "dk"]
+    assert finding.failure.startswith("NotImplementedError: no backward")
+    assert finding.worst is None
+    assert verdict.worst_units("dk") == finding.worst_units == finding.relative_error == np.inf
+    assert verdict.findings[0, "o"].passes
+    assert not verdict.passes
