@@ -210,6 +210,7 @@ def test_it_accepts_them_where_the_scale_itself_underflows():
     f64 = {"u_c": 2.0**-53, "u_out": 2.0**-53, "floor": 2.0**-1022}
     assert units(1.5 * want, want, want, **f64).item() < 0.01
     assert units(1.5 * want, want, 0 * want, **f64).item() < 0.01
+    assert units(want, 0 * want, want, **f64).item() < 0.01
     assert units(np.full_like(want, 1e-300), want, want, **f64).item() > 1e6
 
 
