@@ -39,14 +39,15 @@ def rms_response(
 def decay_gradient_terms(arguments: dict[str, np.ndarray], values: dict[str, np.ndarray], *, window: int) -> np.ndarray:
     """The rms size of what a chunked backward adds up to get `dg`, `[B, T, Hv]`; it belongs to the kappa of dg.
 
-    With G the cumulative g of a chunk, `dg_t` is the sum of `dG_i` over the rest of the chunk, and there
+    With G the cumulative g of a chunk, `dg_t` is the sum of `dG_i` over the rest of the chunk, plus a term at its end:
 
-        dG_i = <do_i, o_i> - (<dk_i, k_i> of the head) = <do_i, o_i> + <dv_i, v_i> - 2 beta_i dbeta_i
+        dG_i = dg_i - dg_{i+1} = <do_i, o_i> - <dv_i, v_i>
 
-    plus a term at the chunk's end: the pairs of tokens on one side of t cancel, and what is left is `<dh~, h~>`,
-    smaller by the decay itself. Each term carries its own rounding error, so the error of dg is absolute, however small
-    dg is: at g = -20 a token correct f32 code has a relative error above 1. No perturbation of the inputs shows this,
-    for it is the conditioning of the sum and not of the rule. `window` is the number of tokens in a chunk.
+    where a chunked backward also adds `beta_i dbeta_i` in one place and takes it off in another. The terms cancel, and
+    what is left is `<dh~, h~>`, smaller by the decay itself. Each term carries its own rounding error, so the error of
+    dg is absolute, however small dg is: at g = -20 a token correct f32 code has a relative error above 1. No
+    perturbation of the inputs shows this, for it is the conditioning of the sum and not of the rule. `window` is the
+    number of tokens in a chunk.
     """
     squares = (
         np.sum((values["o"] * arguments["do"]) ** 2, axis=-1)

@@ -1,7 +1,7 @@
 """A problem: the values of a regime in a shape, rounded to the dtype under test."""
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import lru_cache
 
 import numpy as np
 
@@ -31,12 +31,20 @@ class Problem:
         """Whether a correct implementation returns the rounded truth, bit for bit."""
         return self.regime in EXACT and self.shape.scale_is_a_power_of_two
 
-    @cached_property
+    @property
     def arguments(self) -> dict[str, np.ndarray]:
-        """The six inputs and both cotangents, in the dtypes under test."""
-        values = REGIMES[self.regime](Stream(f"problem/{self.name}"), self.shape)
-        sizes = self.shape.sizes()
-        wrong = {name: x.shape for name, x in values.items() if x.shape != sizes[name]} or sizes.keys() ^ values.keys()
-        if wrong:
-            raise AssertionError(f"regime {self.regime} made {wrong}, not {sizes}")
-        return {name: round_to(values[name], dtype_of(name, self.dtype)) for name in sizes}
+        """The six inputs and both cotangents, in the dtypes under test; read-only."""
+        return _arguments(self)
+
+
+@lru_cache(maxsize=64)
+def _arguments(problem: Problem) -> dict[str, np.ndarray]:
+    values = REGIMES[problem.regime](Stream(f"problem/{problem.name}"), problem.shape)
+    sizes = problem.shape.sizes()
+    wrong = {name: x.shape for name, x in values.items() if x.shape != sizes[name]} or sizes.keys() ^ values.keys()
+    if wrong:
+        raise AssertionError(f"regime {problem.regime} made {wrong}, not {sizes}")
+    rounded = {name: round_to(values[name], dtype_of(name, problem.dtype)) for name in sizes}
+    for x in rounded.values():
+        x.flags.writeable = False
+    return rounded

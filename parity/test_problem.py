@@ -20,7 +20,7 @@ each_shape = pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys()
 each_long_shape = pytest.mark.parametrize("shape", LONG, ids=lambda shape: shape.name)
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=64)
 def arguments(regime: str, shape: Shape, dtype: Dtype = "f64", seed: int = 0) -> dict[str, np.ndarray]:
     return Problem(regime, shape, dtype, seed).arguments
 

@@ -56,8 +56,11 @@ def truth(problem: Problem) -> Truth:
     Raises UncertifiedOracle where the bound is not far below the limit; such an oracle judges nobody.
     """
     arguments = {name: x.astype(np.float64) for name, x in problem.arguments.items()}
-    asked = {"scale": problem.shape.scale, "chunk_size": problem.shape.chunk_size, "name": problem.name}
-    stored = CACHE.fetch(digest(arguments, repr(asked)), lambda: reference(arguments, **asked))
+    scale, chunk_size = problem.shape.scale, problem.shape.chunk_size
+    stored = CACHE.fetch(
+        digest(arguments, f"scale={scale} chunk_size={chunk_size}", problem.name),
+        lambda: reference(arguments, scale=scale, chunk_size=chunk_size, name=problem.name),
+    )
     values = {quantity: stored[quantity] for quantity in QUANTITIES}
     kappa = {quantity: stored[f"kappa {quantity}"] for quantity in QUANTITIES}
     if problem.is_exact:  # no rounding is allowed: the target is the rounded truth, and kappa grants nothing
@@ -91,11 +94,11 @@ def _certificate(problem: Problem, stored: dict[str, np.ndarray]) -> Certificate
 def _require_certified(problem: Problem, certificate: Certificate) -> None:
     arithmetic = _strictest_arithmetic(problem)
     allowed = CERTIFIED_SHARE[arithmetic] * limit(arithmetic, arithmetic)
-    worst = max(certificate.units, key=certificate.units.__getitem__)
-    found = certificate.units[worst]
-    if not found <= allowed:
+    over = {quantity: found for quantity, found in certificate.units.items() if not found <= allowed}  # NaN is over
+    if over:
+        quantity, found = max(over.items(), key=lambda entry: entry[1])
         raise UncertifiedOracle(
-            f"{problem.name} in {problem.dtype}: the float64 oracle's {worst} may be off by {found:.2e} units "
+            f"{problem.name} in {problem.dtype}: the float64 oracle's {quantity} may be off by {found:.2e} units "
             f"(row {certificate.row}, key head {certificate.key_head}) where {allowed:.2e} is allowed; "
             f"no verdict can rest on it"
         )
