@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,7 @@ from parity.load import CannotLoad, load
 from parity.matrix import FULL, GATE, Item, cases, items
 from parity.report.accuracy import Record
 from parity.report.reporter import RECORD, AccuracyReporter
+from parity.scheduling import CompilationScheduling
 
 ITEMS_BY_QUANTITIES = pytest.StashKey[dict[tuple[str, ...], list[Item]]]()
 IMPLEMENTATIONS = pytest.StashKey[Sequence[Implementation]]()
@@ -72,10 +74,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         by_quantities[quantities] = items(chosen, quantities)
     metafunc.parametrize(
         "item",
-        [
-            pytest.param(item, id=item.name, marks=pytest.mark.xdist_group(item.case.compilation))
-            for item in by_quantities[quantities]
-        ],
+        [pytest.param(item, id=item.name) for item in by_quantities[quantities]],
     )
 
 
@@ -86,6 +85,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     is_asked = [isinstance(item, pytest.Function) and "item" in item.fixturenames for item in items]
     config.hook.pytest_deselected(items=[item for item, asked in zip(items, is_asked, strict=True) if not asked])
     items[:] = [item for item, asked in zip(items, is_asked, strict=True) if asked]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> CompilationScheduling | None:
+    return CompilationScheduling(config, log) if config.getoption("dist") == "loadgroup" else None
 
 
 @pytest.fixture

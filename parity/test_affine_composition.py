@@ -38,7 +38,6 @@ def _check(got: tuple, want: tuple, kappa: tuple, names: tuple[str, ...], dtype:
 @pytest.mark.gate
 @pytest.mark.parametrize("regime", REGIMES)
 @pytest.mark.parametrize("dtype", ["f64", "f32"])
-@pytest.mark.xdist_group("fold")
 def test_fold(dtype: str, regime: str) -> None:
     """The (A, B) of 82 tokens, a rank's share on a mesh of 4, for every row and head."""
     tokens = RAGGED.T // 4

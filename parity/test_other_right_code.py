@@ -88,17 +88,17 @@ RIGHT_CODE = (
 )
 
 
-@pytest.mark.parametrize(
-    ("implementation", "dtype"),
-    [
-        pytest.param(right, dtype, id=f"{right.name}-{dtype}", marks=pytest.mark.xdist_group(f"{right.name}-{dtype}"))
-        for right in RIGHT_CODE
-        for dtype in right.arithmetic
-    ],
-)
-@pytest.mark.parametrize("regime", EVERY)
-def test_other_right_code_is_green(implementation: Implementation, dtype: str, regime: str) -> None:
-    verdict = judge(Case(implementation, Problem(regime, RAGGED, dtype), 1))
+CASES = [
+    Case(right, Problem(regime, RAGGED, dtype), 1)
+    for right in RIGHT_CODE
+    for dtype in right.arithmetic
+    for regime in EVERY
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_other_right_code_is_green(case: Case) -> None:
+    verdict = judge(case)
     wrong = {
         quantity: finding.failure or finding.worst_units
         for (_, quantity), finding in verdict.findings.items()
