@@ -1,5 +1,7 @@
 """Small problems and the three arithmetics side by side: what the tests of the rule share."""
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 from mpmath import mp
