@@ -33,6 +33,7 @@ def check(item: Item, record: Callable[[Record], None], rerun: str) -> None:
     record(
         Record(
             *what,
+            arithmetic=item.case.implementation.arithmetic[item.case.problem.dtype],
             units=finding.worst_units,
             limit=finding.limit,
             relative_error=finding.relative_error,

@@ -3,11 +3,11 @@
 from implementations.contract import Dtype
 from parity.precision import UNIT_ROUNDOFF
 
-# Measured on correct code over all regimes: at most 8.5 units in f64 and f32, 0.5 in bf16.
+# Correct code was measured at up to 13 units in f64, 8 in f32 and 1.4 in bf16, the largest in blocks of one element.
 LIMITS: dict[Dtype, float] = {"f64": 32.0, "f32": 32.0, "bf16": 2.0}
 
 # The float64 oracle's certified error, as a share of the limit: it must not decide a verdict.
-CERTIFIED_SHARE: dict[Dtype, float] = {"f64": 0.5, "f32": 1e-3, "bf16": 1e-3}
+CERTIFIED_SHARE: dict[Dtype, float] = {"f64": 0.25, "f32": 1e-3, "bf16": 1e-3}
 
 
 def limit(arithmetic: Dtype, output: Dtype) -> float:

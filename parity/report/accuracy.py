@@ -27,6 +27,7 @@ class Record:
     dtype: str
     quantity: str
     item: str
+    arithmetic: str | None = None
     not_applicable: str | None = None
     units: float | None = None
     limit: float | None = None
@@ -36,10 +37,11 @@ class Record:
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table. The numbers are None where nothing was applicable."""
+    """One line of the table; `arithmetic` is what was claimed. The numbers are None where nothing was applicable."""
 
     implementation: str
     dtype: str
+    arithmetic: str | None
     quantity: str
     units: float | None
     limit: float | None
@@ -68,6 +70,7 @@ def _row(implementation: str, dtype: str, quantity: str, records: list[Record]) 
     return Row(
         implementation,
         dtype,
+        next((r.arithmetic for r in records if r.arithmetic), None),
         quantity,
         units=worst.units if worst else None,
         limit=worst.limit if worst else None,
@@ -117,7 +120,7 @@ def as_json(rows: list[Row], title: str, environment: dict[str, str]) -> str:
 def _cells(row: Row) -> tuple[str, ...]:
     return (
         row.implementation,
-        row.dtype,
+        row.dtype if row.arithmetic in (None, row.dtype) else f"{row.dtype} in {row.arithmetic}",
         row.quantity,
         _number(row.units, ".3g"),
         _number(row.limit, "g"),

@@ -8,7 +8,8 @@ from parity.report.accuracy import Record, as_json, as_markdown, as_text, table
 
 def _records() -> list[Record]:
     def judged(item: str, units: float, limit: float = 32.0, quantity: str = "o", dtype: str = "f64") -> Record:
-        return Record("mine", dtype, quantity, item, None, units, limit, 1e-15, units <= limit)
+        arithmetic = "f32" if dtype == "bf16" else dtype
+        return Record("mine", dtype, quantity, item, arithmetic, None, units, limit, 1e-15, units <= limit)
 
     return [
         judged("a", 3.0),
@@ -54,6 +55,12 @@ def test_a_failure_stands_out_in_every_form() -> None:
     read = json.loads(as_json(rows, "title", {"jax": "0"}), parse_constant=lambda name: 1 / 0)
     assert read["rows"][1]["units"] == "inf"
     assert read["rows"][0]["units"] == 4.5
+
+
+def test_a_claim_other_than_the_dtype_is_shown() -> None:
+    text = as_text(table(_records()))
+    assert "bf16 in f32" in text
+    assert "f64 in" not in text
 
 
 def test_markdown_is_one_table() -> None:
