@@ -36,7 +36,7 @@ class Implementation:
     - `call`: a function under the contract of this module.
     - `arithmetic`: for each dtype of its inputs the arithmetic it claims to compute in. The default says
       that bf16 inputs are computed on in f32 (only inputs and outputs are rounded to bf16); claim
-      `"bf16": "bf16"` where products or states are bf16 inside. A dtype that is absent is not applicable.
+      `"bf16": "bf16"` where products are rounded to bf16 inside. A dtype that is absent is not applicable.
     - `context_parallel`: whether `call` takes `mesh` and `axes`.
     - `supports`: `gradients`, `grouped_heads` (Hv > Hk), `unequal_head_sizes` (K != V), `ragged` (the tokens of a
       rank are not a multiple of the chunk), `beta_above_one`. What is left out is reported as not applicable.

@@ -113,11 +113,16 @@ def _read(path: Path) -> Arrays | None:
         header, _, payload = path.read_bytes().partition(b"\n")
     except FileNotFoundError:
         return None
-    if header != hashlib.sha256(payload).hexdigest().encode():
+    if header != _seal(path, payload):
         warnings.warn(f"damaged cache entry, computed again: {path}", DamagedCacheEntry, stacklevel=3)
         return None
     with np.load(io.BytesIO(payload), allow_pickle=False) as entry:
         return dict(entry)
+
+
+def _seal(path: Path, payload: bytes) -> bytes:
+    """Of the key too: an entry that was copied to another key's name is a damaged one."""
+    return hashlib.sha256(path.stem.encode() + b"\n" + payload).hexdigest().encode()
 
 
 def _write(path: Path, arrays: Arrays) -> None:
@@ -129,7 +134,7 @@ def _write(path: Path, arrays: Arrays) -> None:
     payload = buffer.getvalue()
     with tempfile.NamedTemporaryFile(dir=path.parent, prefix=path.name, suffix=".tmp", delete=False) as file:
         try:
-            file.write(hashlib.sha256(payload).hexdigest().encode() + b"\n" + payload)
+            file.write(_seal(path, payload) + b"\n" + payload)
             file.flush()
             os.fsync(file.fileno())
             os.replace(file.name, path)

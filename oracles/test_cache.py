@@ -143,8 +143,16 @@ def test_what_was_computed_is_read_back_bit_for_bit(tmp_path):
 def test_an_entry_is_the_digest_of_its_payload_and_an_npz(tmp_path):
     Cache(tmp_path).fetch(KEY, some_arrays)
     header, payload = entry(tmp_path).read_bytes().split(b"\n", 1)
-    assert header.decode() == hashlib.sha256(payload).hexdigest()
+    assert header.decode() == hashlib.sha256(KEY.encode() + b"\n" + payload).hexdigest()
     assert_same(dict(np.load(io.BytesIO(payload))), some_arrays())
+
+
+def test_an_entry_under_the_name_of_another_is_damaged(tmp_path):
+    cache, other = Cache(tmp_path), digest({}, "another")
+    cache.fetch(KEY, some_arrays)
+    (tmp_path / f"{other}.entry").write_bytes(entry(tmp_path).read_bytes())
+    with pytest.warns(DamagedCacheEntry):
+        assert_same(cache.fetch(other, dict), {})
 
 
 def flip(position):

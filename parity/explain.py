@@ -104,7 +104,7 @@ def _controls(case: Case) -> str:
     if case.ranks > 1:
         controls.append((f"{case.implementation.name} on one rank", Case(case.implementation, case.problem, 1)))
     other = _reference(case.implementation)
-    controls.append((other.name, Case(other, case.problem, 1)))
+    controls.append((f"the suite's {other.name}", Case(other, case.problem, 1)))
     lines = [f"    {name}: {_control(judge(control))}" for name, control in controls]
     certificate = truth(case.problem).certificate
     worst = max(certificate.units, key=lambda quantity: certificate.units[quantity])

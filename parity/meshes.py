@@ -30,6 +30,13 @@ def place(x: np.ndarray, mesh: Mesh | None, *, over_tokens: bool) -> jax.Array:
     return jax.device_put(x, NamedSharding(mesh, PartitionSpec(None, AXES) if over_tokens else PartitionSpec()))
 
 
+def copies_agree(x: jax.Array | np.ndarray) -> bool:
+    """Whether all devices that hold the same elements of a global array hold the same bits."""
+    first: dict[str, bytes] = {}
+    parts = x.addressable_shards if isinstance(x, jax.Array) else []
+    return all(first.setdefault(str(p.index), (held := np.asarray(p.data).tobytes())) == held for p in parts)
+
+
 def per_rank(x: jax.Array | np.ndarray, mesh: Mesh | None, *, over_tokens: bool) -> list[np.ndarray]:
     """What each rank holds of a global array: its tokens, or its own copy of what every rank should hold alike.
 

@@ -13,7 +13,7 @@ from jax.sharding import Mesh
 
 from implementations.contract import Dtype, Implementation
 from oracles.gated_delta_rule import GRADIENTS, INPUTS, OUTPUTS, QUANTITIES
-from parity.meshes import AXES, context_mesh, per_rank, place
+from parity.meshes import AXES, context_mesh, copies_agree, per_rank, place
 from parity.problem import Problem
 from parity.shapes import Shape
 
@@ -22,15 +22,21 @@ REPLICATED = ("initial_state", "dfinal_state", "final_state", "dh0")
 # The input whose shape and dtype a quantity must have.
 LIKE = dict(zip(QUANTITIES, ("v", "initial_state", *INPUTS), strict=True))
 
-Program = Callable[..., tuple[Any, ...]]
+IN_VJP = " in vjp"
+
+Program = Callable[..., dict[str, Any]]
 
 
 @dataclass(frozen=True)
 class Answer:
-    """`pieces[quantity]`: what each rank returned, as it is; `failures[quantity]`: why nothing can be measured."""
+    """`pieces[quantity]`: what each rank returned, as it is; `failures[quantity]`: why nothing can be measured.
+
+    `in_vjp[output]`: the same output from the forward of `jax.vjp`: a `custom_vjp` has another than the plain call has.
+    """
 
     pieces: dict[str, list[np.ndarray]]
     failures: dict[str, str]
+    in_vjp: dict[str, list[np.ndarray]]
 
 
 def run(implementation: Implementation, problem: Problem, ranks: int) -> Answer:
@@ -43,12 +49,17 @@ def run(implementation: Implementation, problem: Problem, ranks: int) -> Answer:
         arguments = {n: place(x, mesh, over_tokens=n not in REPLICATED) for n, x in problem.arguments.items()}
         like = {quantity: arguments[name] for quantity, name in LIKE.items()}
         results, failures = _ask(implementation, problem.dtype, problem.shape, ranks, tuple(arguments.values()))
-        violations = {q: _violation(q, x, like[q]) for q, x in results.items()}
-        failures |= {q: message for q, message in violations.items() if message}
-        pieces = {
-            q: per_rank(x, mesh, over_tokens=q not in REPLICATED) for q, x in results.items() if q not in failures
-        }
-    return Answer(pieces, failures)
+        pieces: dict[str, list[np.ndarray]] = {}
+        for name, x in results.items():
+            quantity = name.removesuffix(IN_VJP)
+            violation = _violation(quantity, x, like[quantity])
+            if violation:
+                failures[quantity] = violation
+            else:
+                pieces[name] = per_rank(x, mesh, over_tokens=quantity not in REPLICATED)
+    measured = {q: pieces[q] for q in QUANTITIES if q in pieces and q not in failures}
+    in_vjp = {q: pieces[q + IN_VJP] for q in OUTPUTS if q + IN_VJP in pieces and q in measured}
+    return Answer(measured, failures, in_vjp)
 
 
 def _ask(
@@ -58,17 +69,21 @@ def _ask(
     failures: dict[str, str] = {}
     if "gradients" in implementation.supports:
         try:
-            return _call(_program(implementation, dtype, shape, ranks, True), arguments, QUANTITIES), {}
-        except Exception as error:
+            return _call(_program(implementation, dtype, shape, ranks, True), arguments), {}
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # pytest.skip and SystemExit too: a kernel does not decide whether it is judged
             failures = dict.fromkeys(GRADIENTS, _own_traceback(error))
     try:
-        return _call(_program(implementation, dtype, shape, ranks, False), arguments, OUTPUTS), failures
-    except Exception as error:
+        return _call(_program(implementation, dtype, shape, ranks, False), arguments), failures
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         return {}, dict.fromkeys((*OUTPUTS, *failures), _own_traceback(error))  # the gradients fell with the call
 
 
-def _call(program: Program, arguments: tuple[jax.Array, ...], quantities: tuple[str, ...]) -> dict[str, Any]:
-    return dict(zip(quantities, jax.block_until_ready(program(*arguments)), strict=True))
+def _call(program: Program, arguments: tuple[jax.Array, ...]) -> dict[str, Any]:
+    return jax.block_until_ready(program(*arguments))
 
 
 @lru_cache(maxsize=8)
@@ -81,16 +96,18 @@ def _program(implementation: Implementation, dtype: Dtype, shape: Shape, ranks: 
     def call(*inputs: jax.Array) -> tuple[Any, Any]:
         return _checked(implementation.call(*inputs, **keywords), 2, "call", "(o, final_state)")
 
-    def forward(*arguments: jax.Array) -> tuple[Any, ...]:
-        return call(*arguments[:6])
+    def forward(*arguments: jax.Array) -> dict[str, Any]:
+        return dict(zip(OUTPUTS, call(*arguments[:6]), strict=True))
 
-    def with_vjp_of_jax(*arguments: jax.Array) -> tuple[Any, ...]:
+    def with_vjp_of_jax(*arguments: jax.Array) -> dict[str, Any]:
         outputs, pullback = jax.vjp(call, *arguments[:6])
-        return *outputs, *pullback(tuple(arguments[6:]))
+        in_vjp = {name + IN_VJP: x for name, x in zip(OUTPUTS, outputs, strict=True)}
+        return forward(*arguments) | in_vjp | dict(zip(GRADIENTS, pullback(tuple(arguments[6:])), strict=True))
 
-    def with_vjp_of_the_record(*arguments: jax.Array) -> tuple[Any, ...]:
+    def with_vjp_of_the_record(*arguments: jax.Array) -> dict[str, Any]:
         gradients = implementation.vjp(*arguments, **keywords)  # type: ignore[misc]
-        return *call(*arguments[:6]), *_checked(gradients, 6, "vjp", "(dq, dk, dv, dg, dbeta, dh0)")
+        checked = _checked(gradients, 6, "vjp", "(dq, dk, dv, dg, dbeta, dh0)")
+        return forward(*arguments) | dict(zip(GRADIENTS, checked, strict=True))
 
     function = forward if not gradients else with_vjp_of_jax if implementation.vjp is None else with_vjp_of_the_record
     return jax.jit(function) if implementation.traceable else function
@@ -105,20 +122,24 @@ def _checked(returned: Any, count: int, what: str, wanted: str) -> tuple[Any, ..
         of = f" of {len(returned)}" if isinstance(returned, tuple | list) else ""
         raise TypeError(f"{what} must return the tuple {wanted}; it returned a {type(returned).__name__}{of}")
     for position, x in enumerate(returned):
-        if not (hasattr(x, "shape") and hasattr(x, "dtype")):
-            raise TypeError(f"{what} must return arrays {wanted}; element {position} is a {type(x).__name__}")
+        if not (isinstance(x, jax.Array) or type(x) in (np.ndarray, np.float64, np.float32)):
+            raise TypeError(
+                f"{what} must return jax or NumPy arrays {wanted}; element {position} is a {type(x).__name__}"
+            )
     return tuple(returned)
 
 
 def _violation(quantity: str, got: Any, like: jax.Array) -> str | None:
     """Nothing is cast and nothing is broadcast: a wrong dtype or shape is a wrong answer."""
     found, wanted = (tuple(got.shape), str(got.dtype)), (like.shape, str(like.dtype))
-    if found == wanted:
-        return None
-    return f"{quantity} must be {wanted[1]}{list(wanted[0])}, like {LIKE[quantity]}; got {found[1]}{list(found[0])}"
+    if found != wanted:
+        return f"{quantity} must be {wanted[1]}{list(wanted[0])}, like {LIKE[quantity]}; got {found[1]}{list(found[0])}"
+    if quantity not in REPLICATED and not copies_agree(got):
+        return f"{quantity}: devices that hold the same tokens of it do not agree"
+    return None
 
 
-def _own_traceback(error: Exception) -> str:
+def _own_traceback(error: BaseException) -> str:
     """What was raised, and where, without the frames of jax and of this file."""
     foreign = (str(Path(jax.__file__).parent), __file__, "<")  # "<": compiled on the fly by a type checker
     frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(foreign)]

@@ -1,5 +1,6 @@
 """An implementation is asked once, and what it did wrong costs what it cost and no more."""
 
+import sys
 from functools import partial
 
 import jax
@@ -7,12 +8,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from implementations.chunked import chunked
 from implementations.contract import FEATURES, Implementation
 from oracles.gated_delta_rule import GRADIENTS, OUTPUTS, QUANTITIES
+from parity.matrix import Case
 from parity.meshes import MeshTooLarge
 from parity.problem import Problem
 from parity.run import run
 from parity.shapes import SHORT, SINGLE, Shape
+from parity.verdict import judge
 
 F64, F32, BF16 = (Problem("typical", SHORT, dtype) for dtype in ("f64", "f32", "bf16"))
 
@@ -90,7 +94,8 @@ def test_f64_runs_with_x64_and_the_others_without(problem, tokens, default):
 
     before = jax.config.jax_enable_x64
     answer = run(kernel(call), problem, 1)
-    assert seen == [({tokens}, "float64" if tokens == "float64" else "float32", default)]
+    # called plainly, and again under jax.vjp
+    assert seen == 2 * [({tokens}, "float64" if tokens == "float64" else "float32", default)]
     assert {str(answer.pieces[q][0].dtype) for q in ("o", "dq", "dk", "dv")} == {tokens}
     assert {str(answer.pieces[q][0].dtype) for q in ("final_state", "dg", "dbeta", "dh0")} == {default}
     assert jax.config.jax_enable_x64 == before
@@ -106,7 +111,7 @@ def test_scale_and_chunk_are_those_of_the_shape(scale):
 
     shape = Shape("tiny", B=1, T=4, Hk=1, Hv=1, K=2, V=2, chunk_size=3, scale=scale)
     run(kernel(call), Problem("typical", shape, "f32"), 1)
-    assert seen == [{"scale": scale, "chunk_size": 3}]
+    assert seen == 2 * [{"scale": scale, "chunk_size": 3}]
 
 
 def test_one_compilation_serves_all_regimes_and_seeds():
@@ -121,14 +126,83 @@ def test_one_compilation_serves_all_regimes_and_seeds():
         run(asked, problem, 1)
         for problem in (F64, F64, Problem("zero_keys", SHORT, "f64"), Problem("typical", SHORT, "f64", seed=1))
     )
-    assert len(traces) == 1
+    assert len(traces) == 2  # plainly, and under jax.vjp
     assert np.array_equal(first.pieces["o"], again.pieces["o"])
     assert len({answer.pieces["o"][0].tobytes() for answer in (first, other, reseeded)}) == 3
     run(asked, Problem("typical", SINGLE, "f64"), 1)
-    assert len(traces) == 2
+    assert len(traces) == 4
+
+
+# What is run: the call that users make, and the one that they differentiate
+
+
+def test_the_plain_call_is_judged_and_not_only_the_forward_of_a_custom_vjp():
+    """Inference kernels save no residuals, and are other code: `jax.vjp` never runs them."""
+
+    @jax.custom_vjp
+    def inner(*inputs):
+        return 0 * inputs[2], 0 * inputs[5]
+
+    def call(*inputs, scale, chunk_size):
+        return inner(*inputs)
+
+    def right(*inputs):
+        return chunked(*inputs, scale=None, chunk_size=16)
+
+    inner.defvjp(lambda *inputs: jax.vjp(right, *inputs), lambda pullback, cotangents: pullback(cotangents))
+    verdict = judge(Case(kernel(call), F64, 1))
+    assert {q for (_, q), finding in verdict.findings.items() if not finding.passes} == set(OUTPUTS)
+
+
+def test_the_forward_of_a_custom_vjp_is_judged_too():
+    @jax.custom_vjp
+    def inner(*inputs):
+        return right(*inputs)
+
+    def call(*inputs, scale, chunk_size):
+        return inner(*inputs)
+
+    def right(*inputs):
+        return chunked(*inputs, scale=None, chunk_size=16)
+
+    def forward(*inputs):
+        (o, final_state), pullback = jax.vjp(right, *inputs)
+        return (1.01 * o, final_state), pullback
+
+    inner.defvjp(forward, lambda pullback, cotangents: pullback(cotangents))
+    verdict = judge(Case(kernel(call), F64, 1))
+    assert {q for (_, q), finding in verdict.findings.items() if not finding.passes} == {"o"}
+
+
+@pytest.mark.parametrize("raises", [pytest.skip, pytest.xfail, sys.exit])
+def test_a_kernel_does_not_decide_whether_it_is_judged(raises):
+    def call(*inputs, scale, chunk_size):
+        raises("not here")
+
+    answer = run(kernel(call), F64, 1)
+    assert answer.pieces == {}
+    assert set(answer.failures) == set(QUANTITIES)
 
 
 # Ranks
+
+
+def test_ranks_whose_copies_of_the_same_tokens_differ_are_seen():
+    """Called replicated, and filled by each rank in its own tokens alone."""
+
+    def call(*inputs, scale, chunk_size, mesh, axes):
+        def local(v, h):
+            rank, tokens = jax.lax.axis_index(axes), v.shape[1] // 4
+            mine = jnp.arange(v.shape[1]) // tokens == rank
+            return jnp.where(mine[:, None, None], v, 0), h
+
+        whole = jax.sharding.PartitionSpec()
+        over_ranks = jax.shard_map(local, mesh=mesh, in_specs=whole, out_specs=whole, check_vma=False)
+        return over_ranks(inputs[2], inputs[5])
+
+    answer = run(forward_only(call, context_parallel=True), F64, 4)
+    assert answer.failures == {"o": "o: devices that hold the same tokens of it do not agree"}
+    assert tuple(answer.pieces) == ("final_state",)
 
 
 def on_a_mesh(q, k, v, g, beta, initial_state, *, scale, chunk_size, mesh, axes):

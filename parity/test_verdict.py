@@ -73,6 +73,17 @@ def test_what_is_exact_is_exact():
     assert all(finding.worst_units == 0 for finding in verdict.findings.values())
 
 
+def test_who_claims_bf16_is_held_to_the_unit_where_others_are_exact():
+    """A sum of integers leaves the eight bits of bf16: one ulp of it is no mistake there."""
+
+    def edit(o, final_state):
+        return o, final_state * (1 + 2.0**-9)
+
+    problem = Problem("orthogonal_write", SHORT, "bf16")
+    assert judge(Case(changed(edit, arithmetic={"bf16": "bf16"}), problem, 1)).passes
+    assert failed(judge(Case(changed(edit), problem, 1))) == {(0, "final_state")}
+
+
 def test_one_ulp_is_not_exact():
     def edit(o, final_state):
         return o, final_state.at[0, 0, 0, 0].set(jnp.nextafter(final_state[0, 0, 0, 0], jnp.inf))

@@ -11,7 +11,7 @@ from oracles.cache import Cache, digest
 from oracles.gated_delta_rule import QUANTITIES
 from oracles.reference import reference
 from parity.limits import CERTIFIED_SHARE, limit
-from parity.precision import SMALLEST_NORMAL, UNIT_ROUNDOFF, dtype_of, round_to
+from parity.precision import SMALLEST_NORMAL, UNIT_ROUNDOFF
 from parity.problem import Problem
 from parity.unit import in_units
 
@@ -63,9 +63,6 @@ def truth(problem: Problem) -> Truth:
     )
     values = {quantity: stored[quantity] for quantity in QUANTITIES}
     kappa = {quantity: stored[f"kappa {quantity}"] for quantity in QUANTITIES}
-    if problem.is_exact:  # no rounding is allowed: the target is the rounded truth, and kappa grants nothing
-        values = {q: round_to(x, dtype_of(q, problem.dtype)).astype(np.float64) for q, x in values.items()}
-        kappa = {q: np.zeros_like(x) for q, x in kappa.items()}
     certificate = _certificate(problem, stored)
     _require_certified(problem, certificate)
     return Truth(
