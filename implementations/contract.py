@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 import jax
+import jax.numpy as jnp
 
 Dtype = Literal["f64", "f32", "bf16"]
 Feature = Literal["gradients", "grouped_heads", "unequal_head_sizes", "ragged", "beta_above_one"]
@@ -129,7 +130,11 @@ def check_inputs(
         "initial_state": (initial_state, (batch, value_heads, key_size, value_size)),
     }
     for name, (array, shape) in expected.items():
-        if array.shape != shape:
-            raise ValueError(f"with q {q.shape} and v {v.shape}, {name} must have shape {shape}; got {array.shape}")
+        if array is None or array.shape != shape:
+            got = None if array is None else array.shape
+            raise ValueError(f"with q {q.shape} and v {v.shape}, {name} must have shape {shape}; got {got}")
+    dtypes = {name: x.dtype for name, x in zip(_INPUTS, (q, k, v, g, beta, initial_state), strict=True)}
+    if not all(jnp.issubdtype(dtype, jnp.floating) for dtype in dtypes.values()):
+        raise ValueError(f"every input must be floating point; got { {n: str(d) for n, d in dtypes.items()} }")
     if not isinstance(chunk_size, int) or chunk_size < 1:
         raise ValueError(f"chunk_size must be a positive integer; got {chunk_size!r}")

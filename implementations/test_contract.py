@@ -267,3 +267,17 @@ def test_an_empty_axis_is_refused(name, axis):
 def test_a_chunk_size_that_is_no_positive_integer_is_refused(chunk_size):
     with pytest.raises(ValueError, match="chunk_size must be a positive integer"):
         check(chunk_size)
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_integers_are_refused(inputs):
+    q, *rest = inputs()
+    with pytest.raises(ValueError, match=r"every input must be floating point; got .*'q': 'int32'"):
+        check_inputs(q.astype(jnp.int32), *rest, chunk_size=16)
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_an_initial_state_of_none_is_refused(inputs):
+    *rest, _ = inputs()
+    with pytest.raises(ValueError, match=r"initial_state must have shape .*; got None"):
+        check_inputs(*rest, None, chunk_size=16)
