@@ -4,7 +4,7 @@ from implementations.contract import Dtype
 from parity.precision import UNIT_ROUNDOFF
 
 # Measured on our implementations, over the gate and 20 fresh draws of every regime: at most 12.3 units in f64 (in a
-# block of one element), 9.4 in f32, 0.65 where only the output is bf16. Other right code reached 21.5 in f32, and 1.8
+# block of one element), 9.3 in f32, 0.65 where only the output is bf16. Other right code reached 21.5 in f32, and 1.8
 # with products in bf16.
 LIMITS: dict[Dtype, float] = {"f64": 32.0, "f32": 32.0, "bf16": 2.0}
 

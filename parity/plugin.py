@@ -1,7 +1,7 @@
 """The pytest side: options, the items of the gate, and the accuracy table at the end."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -85,6 +85,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     is_asked = [isinstance(item, pytest.Function) and "item" in item.fixturenames for item in items]
     config.hook.pytest_deselected(items=[item for item, asked in zip(items, is_asked, strict=True) if not asked])
     items[:] = [item for item, asked in zip(items, is_asked, strict=True) if asked]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Where `CI` is set pytest repeats the message in its closing summary, whole: there the first line is enough."""
+    report = yield
+    crash = getattr(report.longrepr, "reprcrash", None)
+    if crash is not None and "item" in getattr(item, "fixturenames", ()):
+        crash.message = crash.message.partition("\n")[0]
+    return report
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -41,7 +41,8 @@ CLAIMS_NOTHING = Implementation("claims_nothing", right, arithmetic=F64, support
 
 
 def _pytest(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    outside = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "GITHUB_"))}
+    """`CI` is what this run is given or nothing: pytest prints more where it is set."""
+    outside = {x: value for x, value in os.environ.items() if not x.startswith(("PYTEST_", "GITHUB_", "CI"))}
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments]
     return subprocess.run(
         command, cwd=ROOT, env=outside | environment, capture_output=True, text=True, timeout=300, check=False
@@ -104,10 +105,13 @@ def test_a_right_kernel_is_green_and_the_table_is_written_three_times(kernels: P
     assert "| right | f64 | dh0 |" in summary.read_text()
 
 
-def test_a_wrong_kernel_is_red_and_says_how_to_run_it_again(kernels: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("where", [{}, {"CI": "true"}], ids=["at_a_desk", "in_ci"])
+def test_a_wrong_kernel_is_red_and_says_how_to_run_it_again(
+    kernels: Path, tmp_path: Path, where: dict[str, str]
+) -> None:
     spec = f"{kernels}:TOO_LARGE"
     report = f"--parity-report={tmp_path}"
-    done = _pytest("-n0", "--implementation", spec, "-k", "f64 and short and typical", report)
+    done = _pytest("-n0", "--implementation", spec, "-k", "f64 and short and typical", report, **where)
     assert done.returncode == 1
     assert done.stdout.count("worst first") == 1
     command = re.search(r'python -m pytest -n0 "(\S+)" --implementation "(\S+)"', done.stdout)
