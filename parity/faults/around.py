@@ -88,7 +88,7 @@ def around(
 
 
 def around_gradients(transformed: Callable[[Pullback, Inputs, Outputs, Setting], Gradients]) -> Wrap:
-    """Right outputs, and the gradients that `transformed(pullback, inputs, cotangents, setting)` makes of the right ones.
+    """Right outputs, and the gradients that `transformed(pullback, inputs, cotangents, setting)` makes of them.
 
     It may ask `pullback` at other inputs and for other cotangents.
     """
