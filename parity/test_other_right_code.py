@@ -14,7 +14,7 @@ from implementations.chunked import chunk_step, join, prepare
 from implementations.context_parallel.affine import apply, compose, of_chunk
 from implementations.contract import Implementation
 from parity.matrix import EVERY, SHARPEST, Case
-from parity.other_code.textbook import TEXTBOOK, TEXTBOOK_OVER_RANKS, WIDE_DTYPES, textbook
+from parity.other_code.textbook import TEXTBOOK, TEXTBOOK_OVER_RANKS, textbook
 from parity.problem import Problem
 from parity.shapes import RAGGED
 from parity.verdict import judge
@@ -39,7 +39,7 @@ def _scan_of_chunk_maps(*inputs: Array, scale: float | None, chunk_size: int) ->
 ON_ONE_DEVICE = (
     TEXTBOOK,
     Implementation("bf16_products", partial(textbook, product=_in_bf16), arithmetic={"bf16": "bf16"}),
-    Implementation("scan_of_chunk_maps", _scan_of_chunk_maps, arithmetic=WIDE_DTYPES),
+    Implementation("scan_of_chunk_maps", _scan_of_chunk_maps, arithmetic={"f64": "f64", "f32": "f32"}),
 )
 CASES = [
     Case(right, Problem(regime, RAGGED, dtype), ranks)

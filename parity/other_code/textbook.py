@@ -138,9 +138,5 @@ def textbook_over_ranks(
     return over_ranks(q, k, v, g, beta, initial_state)
 
 
-WIDE_DTYPES = {"f64": "f64", "f32": "f32"}
-
-TEXTBOOK = Implementation("textbook", textbook, arithmetic=WIDE_DTYPES)
-TEXTBOOK_OVER_RANKS = Implementation(
-    "textbook_over_ranks", textbook_over_ranks, arithmetic=WIDE_DTYPES, context_parallel=True
-)
+TEXTBOOK = Implementation("textbook", textbook)
+TEXTBOOK_OVER_RANKS = Implementation("textbook_over_ranks", textbook_over_ranks, context_parallel=True)
