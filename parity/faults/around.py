@@ -70,8 +70,8 @@ def around(
     def wrap(implementation: Implementation) -> Implementation:
         def call(*given: Array, **keywords: Any) -> tuple[Array, Array]:
             setting = _setting(keywords)
-            returned = implementation.call(*inputs(Inputs(*given), setting), **keywords)
-            return tuple(outputs(Outputs(*returned), setting))
+            o, final_state = implementation.call(*inputs(Inputs(*given), setting), **keywords)
+            return tuple(outputs(Outputs(jnp.asarray(o), jnp.asarray(final_state)), setting))
 
         def vjp(*given: Array, **keywords: Any) -> tuple[Array, ...]:
             """The chain rule by hand, around a vjp that jax cannot look into."""

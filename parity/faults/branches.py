@@ -23,7 +23,7 @@ def _stopped(text: str, part: str) -> Edit:
     return _chunked(text, text.replace(part, f"jax.lax.stop_gradient({part})"))
 
 
-def _inverse_with_adjoint(adjoint: str) -> str:
+def inverse_with_adjoint(adjoint: str) -> str:
     """T with an adjoint by hand, of T and dT; the right one is `-(T^T dT T^T)`, strictly lower."""
     return (
         f"solve = lambda S: {INVERSE.removeprefix('return ')}\n"
@@ -43,7 +43,7 @@ INSIDE_A_CHUNK = (
         "inverse_adjoint_not_transposed",
         "dS = -T dT T: the transposes are missing",
         "dk",
-        _inversion(INVERSE, _inverse_with_adjoint("-(T @ dT @ T)")),
+        _inversion(INVERSE, inverse_with_adjoint("-(T @ dT @ T)")),
         right=("dq", "dv", "dh0"),
     ),
     _wrong(
@@ -52,7 +52,7 @@ INSIDE_A_CHUNK = (
         "dk",
         _chunked(S, f"{S_UNMASKED}\n    S = S.at[...].set(S)"),
         _chunked(D, "D = jnp.exp(jnp.minimum(G[..., :, None] - G[..., None, :], 0.0))"),
-        _inversion(INVERSE, _inverse_with_adjoint(UNMASKED_ADJOINT)),
+        _inversion(INVERSE, inverse_with_adjoint(UNMASKED_ADJOINT)),
         right=("dv", "dh0"),
     ),
     _wrong(

@@ -58,9 +58,8 @@ def _zigzag(ranks: int) -> list[int]:
 
 
 def _scan_edited(name: str, cause: str, scan: str, **where: object) -> Fault:
-    return _hand_over(
-        name, cause, quantity="o", regimes=("long_memory", "zero_keys"), edits=(_exchange(_SCAN, scan),), **where
-    )  # type: ignore[arg-type]
+    where = {"regimes": ("long_memory", "zero_keys")} | where
+    return _hand_over(name, cause, quantity="o", edits=(_exchange(_SCAN, scan),), **where)  # type: ignore[arg-type]
 
 
 def _final_state(name: str, cause: str, expression: str, **where: object) -> Fault:
@@ -100,7 +99,6 @@ ENTERING_STATES = (
         "the prefix over ranks runs from the last rank to the first",
         f"{_SCAN[:-1]}, reverse=True)",
         first_bad_rank=0,
-        last_bad_rank=2,
     ),
     _hand_over(
         "inclusive_prefix",
@@ -130,6 +128,7 @@ ENTERING_STATES = (
         "the initial state reaches the first rank's tokens and no other rank",
         f"{_SCAN.replace('initial_state', 'jnp.zeros_like(initial_state)')}\n"
         "    entering = entering.at[0].set(initial_state)",
+        regimes=("long_memory",),
     ),
     _scan_edited(
         "initial_state_on_every_rank",
