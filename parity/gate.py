@@ -35,7 +35,9 @@ def check(item: Item, record: Callable[[Record], None], rerun: str) -> None:
             *what,
             arithmetic=item.case.implementation.arithmetic[item.case.problem.dtype],
             units=finding.worst_units,
+            regime=item.case.problem.regime,
             limit=finding.limit,
+            limit_row=finding.limit_row,
             relative_error=finding.relative_error,
             passes=finding.passes,
         )
