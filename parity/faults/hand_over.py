@@ -1,39 +1,53 @@
-"""Faults of the hand-over between ranks: each is `two_phase` with another exchange."""
+"""Faults of the hand-over between ranks: of the affine pair, of the exchange, and of the order of ranks."""
 
 from functools import partial
 
-import jax
 import jax.numpy as jnp
-from jaxtyping import Array
 
-from implementations.context_parallel.affine import Affine, apply
-from implementations.context_parallel.exchange import all_gather_prefix
-from implementations.context_parallel.two_phase import Exchange, two_phase
-from implementations.contract import Implementation
+from parity.faults.around import Inputs, Setting, around
+from parity.faults.edits import Edit
+from parity.faults.fault import Fault
 
+_affine = partial(Edit, "implementations.context_parallel.affine")
+_exchange = partial(Edit, "implementations.context_parallel.exchange")
+_between_ranks = partial(Fault, kind="hand_over", ranks=4, first_bad_rank=1)
 
-def _no_exchange(pair: Affine, initial_state: Array, axes: tuple[str, ...]) -> tuple[Array, Array]:
-    """Every rank but the first starts from zero (thread 4: a fused path that returns before the composition)."""
-    is_first = jax.lax.axis_index(axes) == 0
-    entering = jnp.where(is_first, initial_state, jnp.zeros_like(initial_state))
-    return entering, apply(pair, entering)
+# The decay of a token that lets nothing through: exp of it is 0 in f64.
+FORGETS = -800.0
 
 
-def _previous_b_only(pair: Affine, initial_state: Array, axes: tuple[str, ...]) -> tuple[Array, Array]:
-    """A rank starts from what the one before it wrote, and forgets all that had entered that one."""
-    A, B = pair
-    return all_gather_prefix((jnp.zeros_like(A), B), initial_state, axes)
+def _forget_at_the_start_of_each_rank(x: Inputs, setting: Setting) -> Inputs:
+    token = jnp.arange(x.g.shape[1])
+    first = (token % (x.g.shape[1] // setting.ranks) == 0) & (token > 0)
+    return x._replace(g=jnp.where(first[:, None], FORGETS, x.g))
 
 
-def _transition_transposed(pair: Affine, initial_state: Array, axes: tuple[str, ...]) -> tuple[Array, Array]:
-    A, B = pair
-    return all_gather_prefix((jnp.swapaxes(A, -1, -2), B), initial_state, axes)
+NO_EXCHANGE = _between_ranks(
+    "no_exchange",
+    "no exchange between ranks: every rank but the first starts from zero",
+    quantity="o",
+    regimes=("long_memory", "zero_keys"),
+    wrap=around(inputs=_forget_at_the_start_of_each_rank),
+    source="maxtext #4348",
+)
+TRANSITION_TRANSPOSED = _between_ranks(
+    "transition_transposed",
+    "the ranks' transitions A are transposed",
+    quantity="o",
+    regimes=("correlated_keys", "beta_near_two"),
+    edits=(
+        _exchange(
+            "pairs = jax.lax.all_gather(pair, axes)",
+            "pairs = jax.lax.all_gather((jnp.swapaxes(pair[0], -1, -2), pair[1]), axes)",
+        ),
+    ),
+)
+TRANSITION_SIGN = _between_ranks(
+    "transition_sign",
+    "the sign of K~^T w in a chunk's transition A is flipped",
+    quantity="o",
+    regimes=("long_memory",),
+    edits=(_affine("* identity - einsum", "* identity + einsum"),),
+)
 
-
-def _fault(name: str, exchange: Exchange) -> Implementation:
-    return Implementation(name, partial(two_phase, exchange=exchange), context_parallel=True)
-
-
-NO_EXCHANGE = _fault("no_exchange", _no_exchange)
-PREVIOUS_B_ONLY = _fault("previous_b_only", _previous_b_only)
-TRANSITION_TRANSPOSED = _fault("transition_transposed", _transition_transposed)
+FAULTS = (NO_EXCHANGE, TRANSITION_TRANSPOSED, TRANSITION_SIGN)

@@ -1,31 +1,26 @@
-"""Faults at the edge of a call: what goes in is ignored, what comes back is cut off, nothing is computed."""
+"""Faults at the edge of a call: what goes in is ignored, what comes back is another thing."""
 
-from typing import Any
+from functools import partial
 
-import jax
 import jax.numpy as jnp
-from jaxtyping import Array
 
-from implementations.chunked import chunked
-from implementations.contract import Implementation
+from parity.faults.around import Inputs, Setting, around
+from parity.faults.fault import Fault
 
-
-def _initial_state_ignored(*inputs: Array, **keywords: Any) -> tuple[Array, Array]:
-    q, k, v, g, beta, initial_state = inputs
-    return chunked(q, k, v, g, beta, jnp.zeros_like(initial_state), **keywords)
+_interface = partial(Fault, kind="interface")
 
 
-def _final_state_cotangent_dropped(*inputs: Array, **keywords: Any) -> tuple[Array, Array]:
-    """Both outputs are right; a loss on the final state does not reach the inputs."""
-    o, final_state = chunked(*inputs, **keywords)
-    return o, jax.lax.stop_gradient(final_state)
+def _no_initial_state(x: Inputs, setting: Setting) -> Inputs:
+    return x._replace(h0=jnp.zeros_like(x.h0))
 
 
-def _zeros(*inputs: Array, **keywords: Any) -> tuple[Array, Array]:
-    """Nothing at all, in the right shapes, and differentiable."""
-    return 0 * inputs[2], 0 * inputs[5]
-
-
-INITIAL_STATE_IGNORED = Implementation("initial_state_ignored", _initial_state_ignored)
-FINAL_STATE_COTANGENT_DROPPED = Implementation("final_state_cotangent_dropped", _final_state_cotangent_dropped)
-ZEROS = Implementation("zeros", _zeros)
+FAULTS = (
+    _interface(
+        "initial_state_ignored",
+        "the initial state is ignored",
+        quantity="o",
+        regimes=("long_memory",),
+        wrap=around(inputs=_no_initial_state),
+        source="tpu-inference #2408",
+    ),
+)
