@@ -80,7 +80,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """An `--implementation` or other seeds are asked about on their own; the suite's tests of itself are left out."""
-    if not (config.getoption("implementation") or config.stash[SEEDS] != (0,)):
+    if config.getoption("faults") or not (config.getoption("implementation") or config.stash[SEEDS] != (0,)):
         return
     is_asked = [isinstance(item, pytest.Function) and "item" in item.fixturenames for item in items]
     config.hook.pytest_deselected(items=[item for item, asked in zip(items, is_asked, strict=True) if not asked])

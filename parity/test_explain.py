@@ -13,7 +13,7 @@ from implementations.context_parallel.two_phase import two_phase
 from implementations.contract import FEATURES
 from parity import gate
 from parity.explain import explain
-from parity.faults.hand_over import NO_EXCHANGE
+from parity.faults.planted import no_exchange
 from parity.matrix import Case, Item
 from parity.problem import Problem
 from parity.report.accuracy import Record
@@ -32,7 +32,7 @@ def _one_wrong_element(*inputs: Array, **keywords: object) -> tuple[Array, Array
 
 
 def test_a_fault_of_the_hand_over_is_seen_from_its_rank_on() -> None:
-    text = _message(NO_EXCHANGE, RAGGED, ranks=4, rank=1)
+    text = _message(no_exchange, RAGGED, ranks=4, rank=1)
     row = next(line for line in text.splitlines() if line.strip().startswith("o "))
     first, *others = (float(x) for x in re.findall(r"\d: (\S+)", row))
     assert first <= 32

@@ -70,8 +70,8 @@ def around(
     def wrap(implementation: Implementation) -> Implementation:
         def call(*given: Array, **keywords: Any) -> tuple[Array, Array]:
             setting = _setting(keywords)
-            returned = implementation.call(*inputs(Inputs(*given), setting), **keywords)
-            return tuple(outputs(Outputs(*returned), setting))
+            o, final_state = implementation.call(*inputs(Inputs(*given), setting), **keywords)
+            return tuple(outputs(Outputs(jnp.asarray(o), jnp.asarray(final_state)), setting))
 
         def vjp(*given: Array, **keywords: Any) -> tuple[Array, ...]:
             """The chain rule by hand, around a vjp that jax cannot look into."""
@@ -88,7 +88,7 @@ def around(
 
 
 def around_gradients(transformed: Callable[[Pullback, Inputs, Outputs, Setting], Gradients]) -> Wrap:
-    """Right outputs, and the gradients that `transformed(pullback, inputs, cotangents, setting)` makes of the right ones.
+    """Right outputs, and the gradients that `transformed(pullback, inputs, cotangents, setting)` makes of them.
 
     It may ask `pullback` at other inputs and for other cotangents.
     """

@@ -1,6 +1,28 @@
 """All faults: the proof that the gate can be red."""
 
-from parity.faults import backward, chunk, hand_over, interface, rule
+from parity.faults import (
+    backward,
+    branches,
+    chunk,
+    hand_over,
+    interface,
+    null_models,
+    padding,
+    precision,
+    rule,
+    transition,
+)
+from parity.faults.fault import Fault
 
-CATALOGUE = (*hand_over.FAULTS, *chunk.FAULTS, *rule.FAULTS, *backward.FAULTS, *interface.FAULTS)
-NULL_MODELS = ()
+CATALOGUE: tuple[Fault, ...] = (
+    *hand_over.FAULTS,
+    *transition.FAULTS,
+    *chunk.FAULTS,
+    *rule.FAULTS,
+    *backward.FAULTS,
+    *branches.FAULTS,
+    *precision.FAULTS,
+    *interface.FAULTS,
+    *padding.FAULTS,
+)
+NULL_MODELS: tuple[Fault, ...] = null_models.FAULTS

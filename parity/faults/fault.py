@@ -7,8 +7,10 @@ from typing import Literal
 from implementations.chunked import CHUNKED
 from implementations.context_parallel.two_phase import TWO_PHASE
 from implementations.contract import Dtype, Implementation
+from oracles.gated_delta_rule import QUANTITIES
 from parity.faults.around import Wrap
 from parity.faults.edits import Edit, edited, is_within
+from parity.faults.kills import EVERY_QUANTITY
 from parity.shapes import RAGGED, Shape
 
 Kind = Literal["hand_over", "chunk", "rule", "backward", "precision", "interface", "padding", "null"]
@@ -55,6 +57,11 @@ class Fault:
     def __post_init__(self) -> None:
         if bool(self.edits) == bool(self.wrap):
             raise ValueError(f"{self.name}: a fault is made by edits or by a wrap, and not by both")
+
+    @property
+    def must_fail(self) -> tuple[str, ...]:
+        """The quantities that must be wrong."""
+        return QUANTITIES if self.quantity == EVERY_QUANTITY else (self.quantity,)
 
     @property
     def implementation(self) -> Implementation:

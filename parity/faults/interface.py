@@ -1,26 +1,137 @@
-"""Faults at the edge of a call: what goes in is ignored, what comes back is another thing."""
+"""Faults at the edge of a call: of states and layouts, and of single tokens, heads and rows."""
 
-from functools import partial
+from collections.abc import Callable
 
 import jax.numpy as jnp
 
-from parity.faults.around import Inputs, Setting, around
+from parity.faults.around import Inputs, Outputs, Setting, Wrap, around
 from parity.faults.fault import Fault
+from parity.shapes import ALIGNED
 
-_interface = partial(Fault, kind="interface")
-
-
-def _no_initial_state(x: Inputs, setting: Setting) -> Inputs:
-    return x._replace(h0=jnp.zeros_like(x.h0))
+WEAK = ("long_memory", "typical")
 
 
-FAULTS = (
-    _interface(
+def _wrong(name: str, cause: str, wrap: Wrap, *regimes: str, quantity: str = "o", **rest: object) -> Fault:
+    return Fault(name, cause, "interface", quantity, regimes or WEAK, wrap=wrap, **rest)  # type: ignore[arg-type]
+
+
+def _taken(change: Callable[[Inputs], Inputs]) -> Wrap:
+    def inputs(x: Inputs, setting: Setting) -> Inputs:
+        return change(x)
+
+    return around(inputs)
+
+
+def _returned(change: Callable[[Outputs], Outputs]) -> Wrap:
+    def outputs(x: Outputs, setting: Setting) -> Outputs:
+        return change(x)
+
+    return around(outputs=outputs)
+
+
+def _rank_of_each_token(x: Outputs, setting: Setting) -> jnp.ndarray:
+    return jnp.arange(x.o.shape[1]) // (x.o.shape[1] // setting.ranks)
+
+
+def _a_rank_off(x: Outputs, setting: Setting) -> Outputs:
+    """Rank 2 alone, by one part in a thousand."""
+    return x._replace(
+        o=x.o * jnp.where(_rank_of_each_token(x, setting) == 2, 1.001, 1.0)[:, None, None].astype(x.o.dtype)
+    )
+
+
+def _heads_and_tokens_by_reshape(x: Outputs) -> Outputs:
+    return x._replace(o=jnp.swapaxes(x.o, 1, 2).reshape(x.o.shape))
+
+
+def _drop_a_token(x: Inputs) -> Inputs:
+    token = x.v.shape[1] // 2
+    return x._replace(beta=x.beta.at[:, token].set(0.0), g=x.g.at[:, token].set(0.0))
+
+
+STATES = (
+    _wrong(
         "initial_state_ignored",
         "the initial state is ignored",
-        quantity="o",
-        regimes=("long_memory",),
-        wrap=around(inputs=_no_initial_state),
+        _taken(lambda x: x._replace(h0=jnp.zeros_like(x.h0))),
         source="tpu-inference #2408",
     ),
+    _wrong(
+        "initial_state_of_row_0",
+        "batch row 0's initial state enters every row",
+        _taken(lambda x: x._replace(h0=jnp.broadcast_to(x.h0[:1], x.h0.shape))),
+    ),
+    _wrong(
+        "initial_state_transposed",
+        "the initial state is read as [V, K]",
+        _taken(lambda x: x._replace(h0=jnp.swapaxes(x.h0, -1, -2))),
+        shape=ALIGNED,
+    ),
+    _wrong(
+        "final_state_transposed",
+        "the final state is returned as [V, K]",
+        _returned(lambda x: x._replace(final_state=jnp.swapaxes(x.final_state, -1, -2))),
+        quantity="final_state",
+        shape=ALIGNED,
+        right=("o",),
+        source="sparkinfer #615",
+    ),
+    _wrong(
+        "final_state_rows_swapped",
+        "the final states of the batch rows are swapped",
+        _returned(lambda x: x._replace(final_state=x.final_state[::-1])),
+        quantity="final_state",
+        right=("o",),
+    ),
+    _wrong(
+        "final_state_a_token_late",
+        "the final state has decayed once more, as if for a token to come",
+        _returned(lambda x: x._replace(final_state=0.99 * x.final_state)),
+        quantity="final_state",
+        right=("o",),
+    ),
 )
+
+TOKENS_HEADS_ROWS = (
+    _wrong(
+        "outputs_in_head_order",
+        "o is laid out with heads before tokens",
+        _returned(_heads_and_tokens_by_reshape),
+        right=("final_state",),
+    ),
+    _wrong(
+        "one_token_dropped",
+        "one token in the middle of the sequence is dropped",
+        _taken(_drop_a_token),
+        quantity="final_state",
+    ),
+    _wrong(
+        "one_output_missing",
+        "the output of the very last token stays zero",
+        _returned(lambda x: x._replace(o=x.o.at[:, -1].set(0.0))),
+        right=("final_state",),
+    ),
+    _wrong(
+        "last_head_missing",
+        "the last head's output stays zero",
+        _returned(lambda x: x._replace(o=x.o.at[:, :, -1].set(0.0))),
+        right=("final_state",),
+    ),
+    _wrong(
+        "last_row_missing",
+        "the last batch row's output stays zero",
+        _returned(lambda x: x._replace(o=x.o.at[-1].set(0.0))),
+        right=("final_state",),
+    ),
+    _wrong(
+        "one_rank_off",
+        "the outputs of rank 2 alone are a thousandth too large",
+        around(outputs=_a_rank_off),
+        ranks=4,
+        first_bad_rank=2,
+        last_bad_rank=2,
+        right=("final_state",),
+    ),
+)
+
+FAULTS = (*STATES, *TOKENS_HEADS_ROWS)
