@@ -7,6 +7,7 @@ import pytest
 from parity.gate import check
 from parity.matrix import Item
 from parity.report.accuracy import Record
+from parity.tolerances.expectations import Expectation
 
 QUANTITIES = (
     "dq",
@@ -19,5 +20,5 @@ QUANTITIES = (
 
 
 @pytest.mark.gate
-def test_backward(item: Item, record: Callable[[Record], None], rerun: str) -> None:
-    check(item, record, rerun)
+def test_backward(item: Item, record: Callable[[Record], None], rerun: str, expectation: Expectation | None) -> None:
+    check(item, record, rerun, expectation)

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 
 COLUMNS = (
@@ -154,9 +154,9 @@ def as_markdown(rows: list[Row], title: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def as_json(rows: list[Row], title: str, environment: dict[str, str]) -> str:
+def as_json(rows: list[Row], title: str, environment: Mapping[str, object]) -> str:
     """The rows with full precision; an infinite number is the string "inf", for JSON has none."""
-    document = {"title": title, "environment": environment, "rows": [asdict(row) for row in rows]}
+    document = {"title": title, "environment": dict(environment), "rows": [asdict(row) for row in rows]}
     return json.dumps(_finite(document), indent=1, allow_nan=False) + "\n"
 
 

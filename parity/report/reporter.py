@@ -1,13 +1,12 @@
 """Collect what the items of the gate found, and print and write the accuracy table at the end."""
 
 import os
-import platform
-from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
 from parity.report.accuracy import Record, as_json, as_markdown, as_text, table
+from parity.tolerances.provenance import provenance
 
 RECORD = "parity record"
 TITLE = "Accuracy, worst case per implementation, dtype and quantity"
@@ -47,7 +46,7 @@ class AccuracyReporter:
         self.directory.mkdir(parents=True, exist_ok=True)
         markdown = as_markdown(rows, TITLE)
         (self.directory / "accuracy.md").write_text(markdown, encoding="utf-8")
-        (self.directory / "accuracy.json").write_text(as_json(rows, TITLE, environment()), encoding="utf-8")
+        (self.directory / "accuracy.json").write_text(as_json(rows, TITLE, provenance()), encoding="utf-8")
         terminalreporter.write_line(f"written to {self.directory / 'accuracy.md'} and accuracy.json")
         summary = os.environ.get("GITHUB_STEP_SUMMARY")
         if summary:
@@ -57,9 +56,3 @@ class AccuracyReporter:
     def _not_applicable(self) -> list[tuple[str, int]]:
         reasons = [f"{r.implementation}: {r.not_applicable}" for r in self.records if r.not_applicable]
         return [(reason, reasons.count(reason)) for reason in sorted(set(reasons))]
-
-
-def environment() -> dict[str, str]:
-    """What a number of the table depends on besides the code."""
-    packages = ("jax", "jaxlib", "numpy", "python-flint")
-    return {"python": platform.python_version(), "machine": platform.machine()} | {p: version(p) for p in packages}
