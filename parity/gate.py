@@ -8,13 +8,17 @@ from parity.explain import explain, headline
 from parity.matrix import Case, Item
 from parity.meshes import MeshTooLarge
 from parity.report.accuracy import Record
+from parity.report.failures import Failure
+from parity.report.from_verdict import failure_of
 from parity.truth import UncertifiedOracle
 from parity.verdict import judge
+
+Recorder = Callable[[Record | Failure], None]
 
 _explained: dict[Case, str] = {}
 
 
-def check(item: Item, record: Callable[[Record], None], rerun: str) -> None:
+def check(item: Item, record: Recorder, rerun: str) -> None:
     """Pass, fail with the reason, or skip as not applicable; `record` is told in each case.
 
     A failing case is explained whole in the message of its first failing item; the others refer to that.
@@ -47,4 +51,6 @@ def check(item: Item, record: Callable[[Record], None], rerun: str) -> None:
     if item.case in _explained:
         pytest.fail(f"{item.name}: {headline(finding)}\n(explained at {_explained[item.case]})", pytrace=False)
     _explained[item.case] = item.name
-    pytest.fail(explain(item, verdict, rerun), pytrace=False)
+    message = explain(item, verdict, rerun)
+    record(failure_of(verdict, message))
+    pytest.fail(message, pytrace=False)
