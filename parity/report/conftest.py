@@ -1,7 +1,7 @@
 """What the tests of the report share: a small run of every kind, and a page as a tree."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -118,7 +118,7 @@ def failure() -> Failure:
 
 def _kill(fault: str, units: float, *, killed: bool = True, regime: str = "typical") -> Kill:
     return Kill(
-        *(fault, "no <exchange> between ranks", "hand_over", "two_phase", "f64", regime),
+        *(fault, "no <exchange> between ranks", "hand_over", "", "f64", regime),
         ranks=4,
         must_fail="dq",
         margin=1000.0,
@@ -137,6 +137,9 @@ def run(failure: Failure) -> Run:
         _kill("killed_fault", 6.4e12),
         _kill("killed_fault", float("inf"), regime="long_memory"),
         _kill("survivor", 20.0, killed=False),
+        replace(
+            _kill("killed_fault", 1.0, killed=False), implementation="mine", units={}, not_applicable="no gradients"
+        ),
     ]
     return Run(
         Path("now"),

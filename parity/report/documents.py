@@ -9,6 +9,8 @@ from typing import Any, TypeVar
 from parity.report.failures import Failure
 from parity.report.json_form import Damaged, decode
 
+EVERY_QUANTITY = "every quantity"
+
 
 @dataclass(frozen=True)
 class AccuracyRow:
@@ -54,9 +56,10 @@ class Failures:
 
 @dataclass(frozen=True)
 class Kill:
-    """One planted fault on one problem: `must_fail` had to be over its limit `margin` times.
+    """One planted fault on one problem: `must_fail`, a quantity or EVERY_QUANTITY, had to be `margin` times its limit.
 
-    Raises ValueError where a quantity has units and no limit.
+    `implementation` is that around which it was planted, empty for the one that it is written for. Raises ValueError
+    where a quantity has units and no limit.
     """
 
     fault: str
@@ -71,6 +74,16 @@ class Kill:
     units: dict[str, float]
     limits: dict[str, float]
     killed: bool
+    not_applicable: str | None = None
+
+    @property
+    def survived(self) -> bool:
+        return not self.killed and self.not_applicable is None
+
+    @property
+    def demanded(self) -> list[str]:
+        """The quantities that had to fail."""
+        return list(self.units) if self.must_fail == EVERY_QUANTITY else [self.must_fail]
 
     def __post_init__(self) -> None:
         without = [quantity for quantity in self.units if not self.limits.get(quantity, 0.0) > 0]

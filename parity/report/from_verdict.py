@@ -25,4 +25,5 @@ def failure_of(verdict: Verdict, message: str) -> Failure:
 def _measured(verdict: Verdict, quantity: str) -> Measured:
     findings = [verdict.findings[rank, quantity] for rank in range(verdict.case.ranks)]
     units = [finding.units.tolist() for finding in findings]
-    return Measured(findings[0].limit, units, not_measured=findings[0].failure)
+    first = findings[0]
+    return Measured(first.limit, units, first.limit_row, first.failure)

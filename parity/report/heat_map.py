@@ -83,10 +83,11 @@ def heat_map(failure: Failure, quantity: str, top: float) -> HeatMap:
         for rank in range(failure.ranks)
         for block in range(blocks)
     ]
+    limit = f"{measured.limit:g}" + (f" ({measured.limit_row})" if measured.limit_row else "")
     over, worst = sum(cell.over for cell in cells), max(cells, key=lambda cell: cell.units)
     return HeatMap(
         quantity,
-        f"{over} of {len(cells)} blocks are over the limit of {measured.limit:g}. Worst: {worst.title}",
+        f"{over} of {len(cells)} blocks are over the limit of {limit}. Worst: {worst.title}",
         cells,
         [_tokens(failure, quantity, rank) for rank in range(failure.ranks)],
         [_place(failure, quantity, rank, block) for rank in range(failure.ranks) for block in range(blocks)],

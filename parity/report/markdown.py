@@ -146,17 +146,15 @@ def _kills(found: Kills | None) -> str:
     if found is None:
         return "## Planted faults\n\nkills.json is absent: no faults were run here."
     columns = kills.quantities(found.kills)
-    header = ["fault", "implementation", "dtype", "regime", "ranks", "must fail", *columns]
+    header = ["fault", "around", "dtype", "regime", "ranks", "must fail", *columns]
     header += ["times the limit", "needs", "result"]
     rows = [
         (
             *(kill.fault, kill.implementation, kill.dtype, kill.regime, str(kill.ranks), kill.must_fail),
             *(number(kill.units.get(quantity)) for quantity in columns),
-            *(number(kills.reached(kill)), exact(kill.margin), "killed" if kill.killed else "SURVIVED"),
+            *(number(kills.reached(kill)), exact(kill.margin), kills.result(kill)),
         )
         for group in kills.by_fault(found.kills)
         for kill in group.kills
     ]
-    survived = sum(not kill.killed for kill in found.kills)
-    line = f"{len(found.kills) - survived} killed, {survived} survived, of {len(kills.by_fault(found.kills))} faults."
-    return f"## Planted faults\n\n{line}\n\n{table(header, rows)}"
+    return f"## Planted faults\n\n{kills.tally(found.kills)}.\n\n{table(header, rows)}"

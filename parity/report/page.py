@@ -51,6 +51,8 @@ def _environment() -> Environment:
         "over": kills.over,
         "quantities": kills.quantities,
         "reached": kills.reached,
+        "result": kills.result,
+        "tally": kills.tally,
         "summary": summary,
         "worst_first": worst_first,
     }

@@ -30,12 +30,12 @@ def test_each_may_be_absent(tmp_path: Path, run: Run, absent: str) -> None:
 
 
 def test_the_table_of_the_gate_is_read(tmp_path: Path) -> None:
-    record = Record("mine", "f64", "o", "item", "f64", None, float("inf"), 32.0, 1.0, False)
+    record = Record("mine", "f64", "o", "item", "f64", None, float("inf"), 32.0, 1.0, False, "typical", "f64")
     (tmp_path / "accuracy.json").write_text(as_json(table([record]), "title", {"jax": "0"}), encoding="utf-8")
     accuracy = read(tmp_path).accuracy
     assert accuracy is not None
-    assert [(row.key, row.units, row.share, row.failed) for row in accuracy.rows] == [
-        (("mine", "f64", "o"), float("inf"), float("inf"), 1)
+    assert [(row.key, row.units, row.share, row.failed, row.limit_row) for row in accuracy.rows] == [
+        (("mine", "f64", "o"), float("inf"), float("inf"), 1, "f64")
     ]
 
 

@@ -21,9 +21,11 @@ def _verdict() -> Verdict:
     for rank in range(2):
         units = np.full((2, 3, 2), 1.0)
         units[1, 2, 0] += 99.0 * rank
-        findings[rank, "dq"] = Finding(rank, "dq", units, 32.0, 0.5, None)
-        findings[rank, "final_state"] = Finding(rank, "final_state", np.full((2, 1, 6), 2.0), 32.0, 0.5, None)
-        findings[rank, "dh0"] = Finding(rank, "dh0", np.full((1, 1, 1), np.inf), 32.0, np.inf, None, "RuntimeError: no")
+        findings[rank, "dq"] = Finding(rank, "dq", units, 32.0, "f64", 0.5, None)
+        findings[rank, "final_state"] = Finding(rank, "final_state", np.full((2, 1, 6), 2.0), 32.0, "f64", 0.5, None)
+        findings[rank, "dh0"] = Finding(
+            rank, "dh0", np.full((1, 1, 1), np.inf), 32.0, "f64", np.inf, None, "RuntimeError: no"
+        )
     return Verdict(Case(TWO_PHASE, Problem("typical", RAGGED, "f64"), 2), findings)
 
 
@@ -33,6 +35,7 @@ def test_a_failure_holds_every_quantity_by_rank_row_block_and_head() -> None:
     assert (failure.ranks, failure.tokens, failure.chunk_size, failure.message) == (2, 328, 16, "the message")
     assert list(failure.quantities) == ["final_state", "dq", "dh0"]
     assert failure.quantities["dq"].units[1][1][2][0] == failure.quantities["dq"].worst == 100.0
+    assert failure.quantities["dq"].limit_row == "f64"
     assert list(failure.wrong) == ["dh0", "dq"]  # furthest first
     assert list(failure.right) == ["final_state"]
     assert failure.quantities["dh0"].not_measured == "RuntimeError: no"

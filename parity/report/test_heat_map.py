@@ -32,7 +32,7 @@ def test_a_cell_says_what_it_is(failure: Failure) -> None:
     assert titles[2, 0, 1, 1].title == "rank 2, tokens 200-263, row 1, head 1: inf units"
     assert titles[2, 0, 1, 1].infinite
     assert not titles[0, 0, 0, 1].over
-    assert found.summary.startswith("8 of 36 blocks are over the limit of 32. Worst: rank 2, tokens 200-263")
+    assert found.summary.startswith("8 of 36 blocks are over the limit of 32 (f64). Worst: rank 2, tokens 200-263")
 
 
 def test_a_state_has_one_copy_a_rank(failure: Failure) -> None:

@@ -16,8 +16,8 @@ def test_the_page_has_the_numbers(run: Run) -> None:
     assert "| mine | f64 | dq | 8 | 32 | - | 25% |" in text
     assert "### mine-f64-typical-ragged on 3 ranks" in text
     assert "| o | 32 | inf | 0: 2, 1: 64, 2: inf |" in text
-    assert "2 killed, 1 survived, of 2 faults." in text
-    assert "| survivor | two\\_phase | f64 | typical | 4 | dq | 1 | 20 | 0.625 | 1000 | SURVIVED |" in text
+    assert "2 faults on 4 problems: 2 killed, 1 SURVIVED, 1 not applicable." in text
+    assert "| survivor |  | f64 | typical | 4 | dq | 1 | 20 | 0.625 | 1000 | SURVIVED |" in text
 
 
 def test_every_line_of_a_table_has_as_many_cells() -> None:

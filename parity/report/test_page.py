@@ -78,12 +78,14 @@ def test_what_was_not_measured_is_said_and_not_drawn(parsed: Parse, run: Run) ->
 
 def test_the_kill_table_frames_what_had_to_fail_and_starts_with_survivors(parsed: Parse, run: Run) -> None:
     section = parsed(html(run)).section("kills")
-    assert "2 faults on 3 problems: 2 killed, ✗ 1 SURVIVED" in section.text
+    assert "✗ 2 faults on 4 problems: 2 killed, 1 SURVIVED, 1 not applicable." in section.text
     groups = [group.text for group in section.all("tr", "group")]
-    assert groups == [f"{name} hand_over: no <exchange> between ranks" for name in ("survivor", "killed_fault")]
-    assert [cell.text for cell in section.all("td", "must-fail")] == ["20", "6.4e+12", "inf"]
-    assert [cell.text for cell in section.all("td", "result")] == ["✗ SURVIVED", "✓ killed", "✓ killed"]
-    assert [bool(list(cell.all("strong"))) for cell in section.all("td", "must-fail")] == [False, True, True]
+    names = ("survivor", "killed_fault", "killed_fault around mine")
+    assert groups == [f"{name} hand_over: no <exchange> between ranks" for name in names]
+    assert [cell.text for cell in section.all("td", "must-fail")] == ["20", "6.4e+12", "inf", "-"]
+    assert [bool(list(cell.all("strong"))) for cell in section.all("td", "must-fail")] == [False, True, True, False]
+    results = ["✗ SURVIVED", "✓ killed", "✓ killed", "not applicable: no gradients"]
+    assert [cell.text for cell in section.all("td", "result")] == results
 
 
 def test_the_page_loads_nothing(run: Run) -> None:

@@ -13,7 +13,7 @@ from parity.report.failures import Failure, Measured
 from parity.report.json_form import encode
 from parity.report.reporter import FAILURE, RECORD, AccuracyReporter
 
-WRONG = Record("mine", "f64", "o", "item", "f64", None, 64.0, 32.0, 1.0, False)
+WRONG = Record("mine", "f64", "o", "item", "f64", None, 64.0, 32.0, 1.0, False, "typical")
 
 
 @pytest.fixture(autouse=True)
