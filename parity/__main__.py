@@ -3,12 +3,14 @@
 import argparse
 import sys
 
+from parity.report import command as report
 from parity.tolerances import check, observe
 from parity.tolerances.entries import BadTable
 
 COMMANDS = {
     "observe": (observe, "run the gate on fresh seeds and rewrite the ledger of this platform"),
     "limits": (check, "list every loosening against a revision"),
+    "report": (report, "write a page about what a run left behind"),
 }
 
 

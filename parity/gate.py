@@ -9,14 +9,18 @@ from parity.explain import explain, headline
 from parity.matrix import Case, Item
 from parity.meshes import MeshTooLarge
 from parity.report.accuracy import Record
+from parity.report.failures import Failure
+from parity.report.from_verdict import failure_of
 from parity.tolerances.expectations import Expectation
 from parity.truth import UncertifiedOracle
 from parity.verdict import Verdict, judge
 
+Recorder = Callable[[Record | Failure], None]
+
 _explained: dict[Case, str] = {}
 
 
-def check(item: Item, record: Callable[[Record], None], rerun: str, expectation: Expectation | None = None) -> None:
+def check(item: Item, record: Recorder, rerun: str, expectation: Expectation | None = None) -> None:
     """Pass, fail with the reason, or skip as not applicable; `record` is told in each case.
 
     A failing case is explained whole in the message of its first failing item; the others refer to that. What is
@@ -54,10 +58,10 @@ def check(item: Item, record: Callable[[Record], None], rerun: str, expectation:
         if expectation and expectation.kind == "xfail":
             pytest.xfail(expectation.text)
         return
-    _fail(item, verdict, contradiction, rerun)
+    _fail(item, verdict, contradiction, record, rerun)
 
 
-def _fail(item: Item, verdict: Verdict, contradiction: str | None, rerun: str) -> NoReturn:
+def _fail(item: Item, verdict: Verdict, contradiction: str | None, record: Recorder, rerun: str) -> NoReturn:
     finding = verdict.findings[item.rank, item.quantity]
     if finding.passes:
         pytest.fail(f"{item.name}: {contradiction}\n\nrun it again\n    {rerun}", pytrace=False)
@@ -66,5 +70,6 @@ def _fail(item: Item, verdict: Verdict, contradiction: str | None, rerun: str) -
     else:
         _explained[item.case] = item.name
         message = explain(item, verdict, rerun)
+        record(failure_of(verdict, message))
     first, newline, rest = message.partition("\n")
     pytest.fail(first + (f"\n{contradiction}" if contradiction else "") + newline + rest, pytrace=False)

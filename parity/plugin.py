@@ -1,6 +1,6 @@
 """The pytest side: options, the items of the gate, and the accuracy table at the end."""
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -10,10 +10,12 @@ import pytest
 import implementations
 from implementations.contract import Implementation
 from parity.explain import rerun_command
+from parity.gate import Recorder
 from parity.load import CannotLoad, load
 from parity.matrix import FULL, GATE, Case, Item, cases, items
 from parity.report.accuracy import Record
-from parity.report.reporter import RECORD, AccuracyReporter
+from parity.report.failures import Failure
+from parity.report.reporter import FAILURE, RECORD, AccuracyReporter
 from parity.scheduling import CompilationScheduling
 from parity.seeds import seeds
 from parity.tolerances.expectations import Expectation, expectation_of, require_used
@@ -117,9 +119,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> CompilationS
 
 
 @pytest.fixture
-def record(request: pytest.FixtureRequest) -> Callable[[Record], None]:
-    """Hand a Record to the table; it travels with the test's report, from a worker too."""
-    return lambda found: request.node.user_properties.append((RECORD, asdict(found)))
+def record(request: pytest.FixtureRequest) -> Recorder:
+    """Hand a Record to the table, or a Failure to the report; it travels with the test's report, from a worker too."""
+
+    def remember(found: Record | Failure) -> None:
+        name = FAILURE if isinstance(found, Failure) else RECORD
+        request.node.user_properties.append((name, asdict(found)))
+
+    return remember
 
 
 @pytest.fixture

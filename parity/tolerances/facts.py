@@ -11,7 +11,8 @@ from typing import Any
 
 import implementations
 from oracles.gated_delta_rule import QUANTITIES
-from parity.faults.catalogue import CATALOGUE, LEAST_MARGIN, NULL_MODELS, Fault
+from parity.faults.catalogue import CATALOGUE, NULL_MODELS
+from parity.faults.fault import Fault
 from parity.matrix import cases, items
 from parity.precision import DTYPES
 from parity.regimes import REGIMES
@@ -68,9 +69,9 @@ def _limits() -> dict[str, tuple[float, str]]:
 def _fault(fault: Fault) -> dict[str, Any]:
     return {
         "quantity": fault.quantity,
-        "regimes": [fault.regime],
-        "margin": LEAST_MARGIN,
-        "dtype": fault.case.problem.dtype,
+        "regimes": list(fault.regimes),
+        "margin": fault.margin,
+        "dtype": fault.dtype,
         "ranks": fault.ranks,
         "right": list(fault.right),
     }
