@@ -54,7 +54,7 @@ def refresh(directory: Path) -> str:
         page.unlink(missing_ok=True)
         page.with_suffix(".md").unlink(missing_ok=True)
         return f"no report is written: {error}"
-    return f"pictures in {page}"
+    return f"report in {page}"
 
 
 def write(run: Run, against: Run | None, output: Path) -> None:

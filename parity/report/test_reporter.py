@@ -43,7 +43,7 @@ def test_failures_and_pages_are_written(tmp_path: Path, failure: Failure) -> Non
     assert run.failures.failures == [elsewhere, failure]  # once each, though two workers may meet one case
     assert run.accuracy is not None
     assert run.failures.environment == run.accuracy.environment != {}
-    assert f"pictures in {tmp_path / 'report.html'}" in lines
+    assert f"report in {tmp_path / 'report.html'}" in lines
     assert "rank-border" in (tmp_path / "report.html").read_text(encoding="utf-8")
     assert (tmp_path / "report.md").exists()
 
