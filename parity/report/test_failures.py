@@ -44,6 +44,7 @@ def test_a_failure_holds_every_quantity_by_rank_row_block_and_head() -> None:
 def test_blocks_are_counted_within_a_rank(failure: Failure) -> None:
     assert [failure.token_range(*place) for place in ((0, 0), (0, 1), (2, 1))] == [(0, 63), (64, 99), (264, 299)]
     assert (failure.blocks("o"), failure.blocks("dh0")) == (2, 1)
+    assert [replace(failure, tokens=3 * n).blocks("o") for n in (65, 128)] == [2, 2]
 
 
 def test_the_worst_case_comes_first(failure: Failure) -> None:

@@ -48,7 +48,10 @@ def test_a_heat_map_has_its_cells_borders_and_marks(parsed: Parse, run: Run) -> 
     o = by_quantity["o"]
     assert len(list(o.all("rect", "cell"))) == 3 * 2 * 2 * 3
     assert len(list(o.all("line", "rank-border"))) == 2
-    assert len(list(o.all("circle", "mark"))) == 4
+    over = [cell for cell in o.all("rect", "over") if "infinite" not in cell.classes]
+    centres = [float(cell.attributes["x"] or 0) + float(cell.attributes["width"] or 0) / 2 for cell in over]
+    assert [float(mark.attributes["cx"] or 0) for mark in o.all("circle", "mark")] == centres
+    assert len(centres) == 4
     infinite = list(o.all("rect", "infinite"))
     assert [cell.attributes["fill"] for cell in infinite] == ["url(#infinite)"] * 4
     assert infinite[0].one("title").text == "rank 2, tokens 200-263, row 0, head 1: inf units"
