@@ -26,6 +26,9 @@ class Inputs(NamedTuple):
     h0: Array
 
 
+TOKENS = ("q", "k", "v", "g", "beta")
+
+
 class Outputs(NamedTuple):
     """What a call returns, or the cotangents of that."""
 
@@ -71,7 +74,8 @@ def around(
         def call(*given: Array, **keywords: Any) -> tuple[Array, Array]:
             setting = _setting(keywords)
             o, final_state = implementation.call(*inputs(Inputs(*given), setting), **keywords)
-            return tuple(outputs(Outputs(jnp.asarray(o), jnp.asarray(final_state)), setting))
+            o, final_state = outputs(Outputs(jnp.asarray(o), jnp.asarray(final_state)), setting)
+            return o, final_state
 
         def vjp(*given: Array, **keywords: Any) -> tuple[Array, ...]:
             """The chain rule by hand, around a vjp that jax cannot look into."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import jax.numpy as jnp
 from jaxtyping import Array
@@ -21,7 +22,7 @@ WEAK = ("long_memory", "typical")
 _EINSUM = "return jnp.einsum(subscripts, *operands, precision=jax.lax.Precision.HIGHEST)"
 
 
-def _rounded(x: Array, dtype: object = jnp.bfloat16) -> Array:
+def _rounded(x: Array, dtype: Any = jnp.bfloat16) -> Array:
     return x.astype(dtype).astype(x.dtype)
 
 
