@@ -51,6 +51,13 @@ def prepare(
 
     A ragged tail is padded with g = k = v = q = 0, which is a no-op of the rule.
     """
+    return prepare_in_stages(q, k, v, g, beta, scale=scale, chunk_size=chunk_size)[-1]
+
+
+def prepare_in_stages(
+    q: Array, k: Array, v: Array, g: Array, beta: Array, *, scale: float | None, chunk_size: int
+) -> tuple[Float[Array, "N B Hv C C"], Float[Array, "N B Hv C C"], Factors]:
+    """`S`, `T` and the factors of every chunk: `prepare`, with what it computes on the way."""
     dtype = accumulation_dtype(v.dtype)
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     # Widen before repeating, so that the gradients of a group of heads are summed in the wide dtype too.
@@ -63,7 +70,7 @@ def prepare(
     D = jnp.exp(segment_sums(g))
     S = jnp.tril(beta[..., None] * einsum("nbhik,nbhjk->nbhij", k, k) * D, -1)
     T = substitution(S)
-    return Factors(
+    return S, T, Factors(
         w=einsum("nbhij,nbhjk->nbhik", T, (beta * jnp.exp(G))[..., None] * k),
         u=einsum("nbhij,nbhjv->nbhiv", T, beta[..., None] * v),
         q_decayed=jnp.exp(G)[..., None] * q,
@@ -120,6 +127,33 @@ def chunked(
     return join(o, v.shape[1]).astype(v.dtype), final_state.astype(initial_state.dtype)
 
 
+def stages(
+    q: Float[Array, "B T Hk K"],
+    k: Float[Array, "B T Hk K"],
+    v: Float[Array, "B T Hv V"],
+    g: Float[Array, "B T Hv"],
+    beta: Float[Array, "B T Hv"],
+    initial_state: Float[Array, "B Hv K V"],
+    *,
+    scale: float | None = None,
+    chunk_size: int = 64,
+) -> dict[str, Array]:
+    """What `chunked` computes on the way, as `contract.STAGES` has it: S, T, w, u and `entering_chunk`.
+
+    Raises ValueError on shapes that do not fit together.
+    """
+    check_inputs(q, k, v, g, beta, initial_state, chunk_size=chunk_size)
+    S, T, factors = prepare_in_stages(q, k, v, g, beta, scale=scale, chunk_size=chunk_size)
+    entering = entering_states(initial_state.astype(factors.u.dtype), factors)
+    found = {"S": S, "T": T, "w": factors.w, "u": factors.u, "entering_chunk": entering}
+    return {name: x[None] for name, x in found.items()}
+
+
+def entering_states(h: State, chunks: Factors) -> Float[Array, "N B H K V"]:
+    """The state that enters each chunk, the first of which `h` enters."""
+    return jax.lax.scan(lambda h, chunk: (chunk_step(h, chunk)[0], h), h, chunks)[1]
+
+
 def _split(x: Float[Array, "B T H *size"], chunk_size: int) -> Float[Array, "N B H C *size"]:
     """Pad T with zeros to whole chunks, and bring the chunks to the front."""
     batch, tokens, heads, *size = x.shape
@@ -128,4 +162,4 @@ def _split(x: Float[Array, "B T H *size"], chunk_size: int) -> Float[Array, "N B
     return jnp.moveaxis(x.reshape(batch, chunks, chunk_size, heads, *size), (1, 3), (0, 2))
 
 
-CHUNKED = Implementation("chunked", chunked)
+CHUNKED = Implementation("chunked", chunked, stages=stages)

@@ -25,6 +25,18 @@ Feature = Literal["gradients", "grouped_heads", "unequal_head_sizes", "ragged", 
 
 FEATURES: frozenset[str] = frozenset(get_args(Feature))
 
+# In the order in which they are computed, each with the names of its axes.
+STAGES: Mapping[str, str] = {
+    "S": "R N B Hv C C",
+    "T": "R N B Hv C C",
+    "w": "R N B Hv C K",
+    "u": "R N B Hv C V",
+    "A": "R B Hv K K",
+    "B": "R B Hv K V",
+    "entering_rank": "R B Hv K V",
+    "entering_chunk": "R N B Hv K V",
+}
+
 _INPUTS = ("q", "k", "v", "g", "beta", "initial_state")
 _COTANGENTS = ("do", "dfinal_state")
 
@@ -46,6 +58,10 @@ class Implementation:
       with `mesh` and `axes` too where context parallel.
     - `traceable`: whether `call` and `vjp` may be traced by `jax.jit`. False for another framework's kernel: it
       is given concrete jax arrays, must return jax or NumPy arrays, and needs `vjp` for its gradients.
+    - `stages`: what is computed on the way, so that a failure can name the first stage that is wrong: a function with
+      the arguments of `call` that returns a dict with any of `STAGES`, shaped as there: R ranks (1 without a mesh), N
+      chunks of C tokens a rank. S, T, w and u are those of a chunk, `A h + B` is the map of a rank, and the states are
+      those before its first token. Rows of a last chunk's padding are not compared. It decides no verdict.
 
     Raises ValueError or TypeError where the record contradicts itself or a signature does not fit.
     """
@@ -57,6 +73,7 @@ class Implementation:
     supports: Collection[str] = FEATURES
     vjp: Callable[..., tuple[Any, ...]] | None = None
     traceable: bool = True
+    stages: Callable[..., Mapping[str, Any]] | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not re.fullmatch(r"[a-z][a-z0-9_]*", self.name):
@@ -82,6 +99,8 @@ class Implementation:
         _check_signature(f"{self.name}: call", self.call, _INPUTS, ("scale", "chunk_size", *mesh))
         if self.vjp is not None:
             _check_signature(f"{self.name}: vjp", self.vjp, _INPUTS + _COTANGENTS, ("scale", "chunk_size", *mesh))
+        if self.stages is not None:
+            _check_signature(f"{self.name}: stages", self.stages, _INPUTS, ("scale", "chunk_size", *mesh))
 
 
 def _check_signature(what: str, function: Any, positional: tuple[str, ...], keywords: tuple[str, ...]) -> None:

@@ -24,8 +24,9 @@ def units(
     u_c: float,
     u_out: float,
     floor: float,
+    block: int = BLOCK,
 ) -> Float[np.ndarray, "B blocks H"]:
-    """Units per block; infinite where `got` is not finite, or differs where both terms are 0.
+    """Units per block of `block` tokens; infinite where `got` is not finite, or differs where both terms are 0.
 
     `floor` is added to a scale that is not 0: the smallest normal number of the arithmetic, below which it promises
     nothing. Raises ValueError where the shapes differ (nothing is broadcast) or where `want` or `kappa` is not finite.
@@ -37,8 +38,8 @@ def units(
     with np.errstate(over="ignore"):
         error = got - want
     finite = np.isfinite(error)  # nor is it where the difference of two huge numbers overflows
-    found = in_units(np.where(finite, error, 0.0), want, kappa, u_c=u_c, u_out=u_out, floor=floor)
-    return np.where(_blocks(~finite, np.any), np.inf, found)
+    found = in_units(np.where(finite, error, 0.0), want, kappa, u_c=u_c, u_out=u_out, floor=floor, block=block)
+    return np.where(_blocks(~finite, np.any, block), np.inf, found)
 
 
 def in_units(
@@ -49,25 +50,26 @@ def in_units(
     u_c: float,
     u_out: float,
     floor: float,
+    block: int = BLOCK,
 ) -> Float[np.ndarray, "B blocks H"]:
     """The same for an error that is known itself, perhaps smaller than one ulp of `want`."""
-    scale = u_c * block_rms(kappa) + u_out * block_rms(want)
+    scale = u_c * block_rms(kappa, block) + u_out * block_rms(want, block)
     # Whether a term is 0 is asked of the elements: a product with u, or an rms, may underflow.
-    inexact = ((u_c > 0) & _blocks(kappa != 0, np.any)) | ((u_out > 0) & _blocks(want != 0, np.any))
+    inexact = ((u_c > 0) & _blocks(kappa != 0, np.any, block)) | ((u_out > 0) & _blocks(want != 0, np.any, block))
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        found = block_rms(error) / (scale + floor)
-    return np.where(inexact, found, np.where(_blocks(error != 0, np.any), np.inf, 0.0))
+        found = block_rms(error, block) / (scale + floor)
+    return np.where(inexact, found, np.where(_blocks(error != 0, np.any, block), np.inf, 0.0))
 
 
-def block_rms(x: Float[np.ndarray, "B T H size"]) -> Float[np.ndarray, "B blocks H"]:
+def block_rms(x: Float[np.ndarray, "B T H size"], block: int = BLOCK) -> Float[np.ndarray, "B blocks H"]:
     """The rms of each block, scaled by its largest element so that no square underflows or overflows."""
-    largest = _blocks(np.abs(x), np.max)
-    per_token = np.repeat(largest, BLOCK, axis=1)[:, : x.shape[1], :, None]
+    largest = _blocks(np.abs(x), np.max, block)
+    per_token = np.repeat(largest, block, axis=1)[:, : x.shape[1], :, None]
     scaled = np.divide(x, per_token, out=np.zeros_like(x), where=per_token > 0)
-    return largest * np.sqrt(_blocks(scaled * scaled, np.mean))
+    return largest * np.sqrt(_blocks(scaled * scaled, np.mean, block))
 
 
-def _blocks(x: np.ndarray, reduce: Callable[..., np.ndarray]) -> np.ndarray:
+def _blocks(x: np.ndarray, reduce: Callable[..., np.ndarray], block: int) -> np.ndarray:
     """Reduce each block of tokens and the last axis; the last block may be short."""
-    starts = range(0, x.shape[1], BLOCK)
-    return np.stack([reduce(x[:, start : start + BLOCK], axis=(1, 3)) for start in starts], axis=1)
+    starts = range(0, x.shape[1], block)
+    return np.stack([reduce(x[:, start : start + block], axis=(1, 3)) for start in starts], axis=1)

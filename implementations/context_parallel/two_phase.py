@@ -6,12 +6,13 @@ state that enters it. The exchange does not grow with the sequence.
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import jax
 from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Array, Float
 
-from implementations.chunked import chunk_step, join, prepare
+from implementations.chunked import Factors, chunk_step, entering_states, join, prepare, prepare_in_stages
 from implementations.context_parallel.affine import Affine, fold
 from implementations.context_parallel.exchange import all_gather_prefix
 from implementations.contract import Implementation, check_inputs
@@ -42,22 +43,77 @@ def two_phase(
     check_inputs(q, k, v, g, beta, initial_state, chunk_size=chunk_size)
     check_ranks(v.shape[1], mesh, axes)
 
-    def local(q: Array, k: Array, v: Array, g: Array, beta: Array, initial_state: Array) -> tuple[Array, Array]:
-        factors = prepare(q, k, v, g, beta, scale=scale, chunk_size=chunk_size)
-        h0 = initial_state.astype(factors.u.dtype)
-        entering, final_state = exchange(fold(factors), h0, axes)
+    def local(*inputs: Array) -> tuple[Array, Array]:
+        factors, entering, final_state = enter(*inputs, scale=scale, chunk_size=chunk_size, axes=axes, exchange=exchange)
         _, o = jax.lax.scan(chunk_step, entering, factors)
-        return join(o, v.shape[1]).astype(v.dtype), final_state.astype(initial_state.dtype)
+        return join(o, v.shape[1] // ranks).astype(v.dtype), final_state.astype(initial_state.dtype)
 
+    ranks = math.prod(mesh.shape[axis] for axis in axes)
+    of_tokens, of_the_state = PartitionSpec(None, axes), PartitionSpec()
+    return _over_ranks(local, mesh, axes, (of_tokens, of_the_state))(q, k, v, g, beta, initial_state)
+
+
+def stages(
+    q: Float[Array, "B T Hk K"],
+    k: Float[Array, "B T Hk K"],
+    v: Float[Array, "B T Hv V"],
+    g: Float[Array, "B T Hv"],
+    beta: Float[Array, "B T Hv"],
+    initial_state: Float[Array, "B Hv K V"],
+    *,
+    scale: float | None = None,
+    chunk_size: int = 64,
+    mesh: Mesh,
+    axes: tuple[str, ...],
+    exchange: Exchange = all_gather_prefix,
+) -> dict[str, Array]:
+    """All of `contract.STAGES`, as `two_phase` computes them; the ranks' axis is sharded over `axes`.
+
+    Raises ValueError as `two_phase` does.
+    """
+    check_inputs(q, k, v, g, beta, initial_state, chunk_size=chunk_size)
+    check_ranks(v.shape[1], mesh, axes)
+
+    def local(*inputs: Array) -> dict[str, Array]:
+        S, T, _ = prepare_in_stages(*inputs[:5], scale=scale, chunk_size=chunk_size)
+        factors, entering, _ = enter(*inputs, scale=scale, chunk_size=chunk_size, axes=axes, exchange=exchange)
+        A, B = fold(factors)
+        of_chunks = {"S": S, "T": T, "w": factors.w, "u": factors.u, "entering_chunk": entering_states(entering, factors)}
+        found = of_chunks | {"A": A, "B": B, "entering_rank": entering}
+        return {name: x[None] for name, x in found.items()}
+
+    return _over_ranks(local, mesh, axes, PartitionSpec(axes))(q, k, v, g, beta, initial_state)
+
+
+def enter(
+    q: Array,
+    k: Array,
+    v: Array,
+    g: Array,
+    beta: Array,
+    initial_state: Array,
+    *,
+    scale: float | None,
+    chunk_size: int,
+    axes: tuple[str, ...],
+    exchange: Exchange,
+) -> tuple[Factors, Float[Array, "B Hv K V"], Float[Array, "B Hv K V"]]:
+    """One rank's factors, the state that enters it, and the final state; called inside a `shard_map` over `axes`."""
+    factors = prepare(q, k, v, g, beta, scale=scale, chunk_size=chunk_size)
+    h0 = initial_state.astype(factors.u.dtype)
+    return factors, *exchange(fold(factors), h0, axes)
+
+
+def _over_ranks(local: Callable[..., Any], mesh: Mesh, axes: tuple[str, ...], out_specs: Any) -> Callable[..., Any]:
+    """`local` on each rank: with its own tokens, and the whole initial state."""
     tokens, state = PartitionSpec(None, axes), PartitionSpec()
-    sharded = jax.shard_map(
+    return jax.shard_map(
         local,
         mesh=mesh,
         in_specs=(tokens, tokens, tokens, tokens, tokens, state),
-        out_specs=(tokens, state),
+        out_specs=out_specs,
         check_vma=False,  # the final state is the same on all ranks because all compute it from the same gathered pairs
     )
-    return sharded(q, k, v, g, beta, initial_state)
 
 
 def check_ranks(tokens: int, mesh: Mesh, axes: tuple[str, ...]) -> None:
@@ -71,4 +127,4 @@ def check_ranks(tokens: int, mesh: Mesh, axes: tuple[str, ...]) -> None:
         )
 
 
-TWO_PHASE = Implementation("two_phase", two_phase, context_parallel=True)
+TWO_PHASE = Implementation("two_phase", two_phase, context_parallel=True, stages=stages)
