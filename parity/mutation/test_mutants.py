@@ -18,6 +18,8 @@ ROOT = Path(__file__).parents[2]
 TESTS = {
     "parity/unit.py": ("parity/test_unit.py",),
     "parity/verdict.py": ("parity/test_verdict.py",),
+    "parity/tolerances/limits.py": ("parity/tolerances/test_limits.py",),
+    "parity/tolerances/selector.py": ("parity/tolerances/test_limits.py",),
 }
 TIMEOUT = 300
 
