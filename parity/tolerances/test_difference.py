@@ -58,6 +58,6 @@ def test_what_is_near_its_limit_is_named():
 def test_the_table_shows_before_after_and_ratio():
     text = as_text(changes(ledger(o=(2.0, 1.0), dk=(2.0, 1.0)), ledger(o=(9.0, 1.1), dv=(1.0, 1.0))))
     lines = {line.split()[0]: " ".join(line.split()) for line in text.splitlines()}
-    assert lines["mine-f64-o"] == "mine-f64-o 2 9 4.50 1 1.1 1.10 WORSE: max grew more than 3 times"
+    assert lines["mine-f64-o"] == "mine-f64-o 2 9 4.50 1 1.1 1.10 WORSE: max grew more than 4 times"
     assert lines["mine-f64-dk"] == "mine-f64-dk 2 - - 1 - - WORSE: it is gone"
     assert lines["mine-f64-dv"] == "mine-f64-dv - 1 - - 1 -"

@@ -74,7 +74,7 @@ def test_the_difference_is_printed_and_the_ledger_rewritten(observing):
 @pytest.mark.parametrize(
     ("after", "says"),
     [
-        (Gate(units=3.5), "2 of 2 entries are worse"),
+        (Gate(units=4.5), "2 of 2 entries are worse"),
         (Gate(quantities=("o",)), "1 of 2 entries are worse"),
         (Gate(units=1.0), "0 of 2 entries are worse"),
     ],
