@@ -7,7 +7,9 @@ from parity.tolerances.headroom import LEAST, seen
 from parity.tolerances.ledger import Key, Ledger, Observation
 from parity.tolerances.limits import Table
 
-MOST_GROWTH_OF_MAX = 3.0
+# What fresh draws alone do. Two seeds against two others, in 756 ways of choosing them from nine, in the short shapes,
+# whose blocks hold few elements: the max of an entry grew up to 4.0 times (twice in 99 of 100 entries), its rms 1.48.
+MOST_GROWTH_OF_MAX = 4.0
 MOST_GROWTH_OF_RMS = 1.5
 
 

@@ -36,9 +36,8 @@ def tables(path: Path, document: Mapping[str, Any], key: str) -> list["Entry"]:
     rows = document.get(key, [])
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise BadTable(f"{path}: {key} must be rows that begin with [[{key}]]")
-    return [
-        Entry(str(path), f"{key} {i}" + f" ({row['name']})" * ("name" in row), row) for i, row in enumerate(rows, 1)
-    ]
+    called = [f" ({row['name']})" if "name" in row else "" for row in rows]
+    return [Entry(str(path), f"{key} {i + 1}{called[i]}", row) for i, row in enumerate(rows)]
 
 
 @dataclass(frozen=True)

@@ -68,7 +68,7 @@ def _limits(before: Facts, after: Facts) -> Iterator[Loosening]:
 class _Limits:
     """The limits of one revision; a value that it does not know is any other to it."""
 
-    def __init__(self, units_and_row: Mapping[str, tuple[float, str]]) -> None:
+    def __init__(self, units_and_row: Mapping[str, Sequence[Any]]) -> None:
         self.units_and_row = units_and_row
         self._known = [set(values) for values in zip(*(point.split(" ") for point in units_and_row), strict=True)]
 
@@ -119,7 +119,7 @@ def _expected(before: Facts, after: Facts) -> Iterator[Loosening]:
     for point in product(*values):
         where = dict(zip(axes, point, strict=True))
         was, now = (_weakest(revision["expected"], where) for revision in (before, after))
-        if _forgives(now) > _forgives(was) or _lower(now) < _lower(was):
+        if _forgives(now) > _forgives(was) or _begins_lower(now, was):
             change = _words(was), _words(now)
             if change not in seen:
                 seen.add(change)
@@ -137,8 +137,9 @@ def _forgives(row: Mapping[str, Any] | None) -> tuple[int, float]:
     return ("", "deviation", "xfail", "not_applicable").index(row["kind"]), row["units"][1] if row["units"] else 0.0
 
 
-def _lower(row: Mapping[str, Any] | None) -> float:
-    return row["units"][0] if row and row["units"] else 0.0
+def _begins_lower(row: Mapping[str, Any] | None, other: Mapping[str, Any] | None) -> bool:
+    """Whether both are brackets and that of `row` begins below: what improved that far is not seen."""
+    return bool(row and other and row["units"] and other["units"] and row["units"][0] < other["units"][0])
 
 
 def _words(row: Mapping[str, Any] | None) -> str:
