@@ -83,7 +83,7 @@ INPUTS = (
         "the initial state is rounded to bf16 where the tokens are bf16",
         lambda x: x._replace(h0=_rounded(x.h0)),
         quantity="final_state",
-        regimes=("long_memory", "zero_keys"),
+        regimes=("long_memory",),
         dtype="bf16",
     ),
 )
