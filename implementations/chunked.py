@@ -70,7 +70,7 @@ def prepare_in_stages(
     D = jnp.exp(segment_sums(g))
     S = jnp.tril(beta[..., None] * einsum("nbhik,nbhjk->nbhij", k, k) * D, -1)
     T = substitution(S)
-    return S, T, Factors(
+    factors = Factors(
         w=einsum("nbhij,nbhjk->nbhik", T, (beta * jnp.exp(G))[..., None] * k),
         u=einsum("nbhij,nbhjv->nbhiv", T, beta[..., None] * v),
         q_decayed=jnp.exp(G)[..., None] * q,
@@ -78,6 +78,7 @@ def prepare_in_stages(
         attention=einsum("nbhik,nbhjk->nbhij", q, k) * D,
         decay=jnp.exp(G[..., -1]),
     )
+    return S, T, factors
 
 
 def segment_sums(g: Float[Array, "... C"]) -> Float[Array, "... C C"]:

@@ -1,16 +1,15 @@
 """A failure in one message: all quantities, where each is worst, where it starts, what is right beside it."""
 
+from collections.abc import Callable
+
 import numpy as np
 
-from implementations import Implementation
-from implementations.chunked import CHUNKED
-from implementations.sequential import SEQUENTIAL
 from oracles.gated_delta_rule import QUANTITIES
-from parity.matrix import Case, Item
+from parity.diagnosis import by_fault, by_place, by_stage, controls
+from parity.matrix import Item
 from parity.run import REPLICATED
-from parity.truth import truth
 from parity.unit import BLOCK
-from parity.verdict import Finding, Verdict, judge
+from parity.verdict import Finding, Verdict
 
 
 def explain(item: Item, verdict: Verdict, rerun: str) -> str:
@@ -23,10 +22,21 @@ def explain(item: Item, verdict: Verdict, rerun: str) -> str:
         _elements(verdict),
         _first_bad_block(verdict, item.quantity),
         _failures(verdict),
-        f"on the same inputs\n{_controls(item.case)}",
+        *(f"{title}\n{text}" for title, text in _readings(verdict) if text),
         f"run it again\n    {rerun}",
     ]
     return "\n\n".join(paragraph for paragraph in paragraphs if paragraph)
+
+
+def _readings(verdict: Verdict) -> list[tuple[str, str]]:
+    """What the failure looks like, each part empty where nothing fits."""
+    readings: tuple[tuple[str, Callable[[Verdict], str]], ...] = (
+        ("where", by_place.read),
+        ("stages", by_stage.read),
+        ("known mistakes", by_fault.read),
+        ("on the same inputs", controls.read),
+    )
+    return [(title, _unless_it_raises(read, verdict)) for title, read in readings]
 
 
 def headline(finding: Finding) -> str:
@@ -98,32 +108,12 @@ def _failures(verdict: Verdict) -> str:
     return "\n\n".join(f"{', '.join(quantities)}: not measured\n{_indent(text)}" for text, quantities in cost.items())
 
 
-def _controls(case: Case) -> str:
-    """Who is right on the same inputs: the same code on one rank, another implementation, and the oracle itself."""
-    controls = []
-    if case.ranks > 1:
-        controls.append((f"{case.implementation.name} on one rank", Case(case.implementation, case.problem, 1)))
-    other = _reference(case.implementation)
-    controls.append((f"the suite's {other.name}", Case(other, case.problem, 1)))
-    lines = [f"    {name}: {_control(judge(control))}" for name, control in controls]
-    certificate = truth(case.problem).certificate
-    worst = max(certificate.units, key=lambda quantity: certificate.units[quantity])
-    lines.append(
-        f"    the float64 oracle: at most {certificate.units[worst]:.1e} units off ({worst}), "
-        f"by balls of {certificate.bits} bits on row {certificate.row}, key head {certificate.key_head}"
-    )
-    return "\n".join(lines)
-
-
-def _control(verdict: Verdict) -> str:
-    wrong = [q for q in _worst_first(verdict) if not all(f.passes for f in _of(verdict, q))]
-    worst = _worst_first(verdict)[0]
-    units = f"{verdict.worst_units(worst):.3g} units, {worst}"
-    return f"wrong too, in {', '.join(wrong)} (worst {units})" if wrong else f"right (worst {units})"
-
-
-def _reference(implementation: Implementation) -> Implementation:
-    return SEQUENTIAL if implementation is CHUNKED else CHUNKED
+def _unless_it_raises(read: Callable[[Verdict], str], verdict: Verdict) -> str:
+    """A diagnosis that fails must not hide the failure that it was asked about: it is said in one line."""
+    try:
+        return read(verdict)
+    except Exception as error:
+        return f"    not known: {type(error).__name__}: {' '.join(str(error).split())}"
 
 
 def _worst_first(verdict: Verdict) -> list[str]:

@@ -44,7 +44,9 @@ def two_phase(
     check_ranks(v.shape[1], mesh, axes)
 
     def local(*inputs: Array) -> tuple[Array, Array]:
-        factors, entering, final_state = enter(*inputs, scale=scale, chunk_size=chunk_size, axes=axes, exchange=exchange)
+        factors, entering, final_state = enter(
+            *inputs, scale=scale, chunk_size=chunk_size, axes=axes, exchange=exchange
+        )
         _, o = jax.lax.scan(chunk_step, entering, factors)
         return join(o, v.shape[1] // ranks).astype(v.dtype), final_state.astype(initial_state.dtype)
 
@@ -78,8 +80,8 @@ def stages(
         S, T, _ = prepare_in_stages(*inputs[:5], scale=scale, chunk_size=chunk_size)
         factors, entering, _ = enter(*inputs, scale=scale, chunk_size=chunk_size, axes=axes, exchange=exchange)
         A, B = fold(factors)
-        of_chunks = {"S": S, "T": T, "w": factors.w, "u": factors.u, "entering_chunk": entering_states(entering, factors)}
-        found = of_chunks | {"A": A, "B": B, "entering_rank": entering}
+        found = {"S": S, "T": T, "w": factors.w, "u": factors.u, "A": A, "B": B, "entering_rank": entering}
+        found["entering_chunk"] = entering_states(entering, factors)
         return {name: x[None] for name, x in found.items()}
 
     return _over_ranks(local, mesh, axes, PartitionSpec(axes))(q, k, v, g, beta, initial_state)

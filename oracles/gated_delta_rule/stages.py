@@ -83,7 +83,7 @@ def _chunks(x: Float64[np.ndarray, "B T H *size"], ranks: int, chunk_size: int) 
 
 
 def _gates_between(g: Float64[np.ndarray, "*batch C"]) -> Float64[np.ndarray, "*batch C C"]:
-    """`G_i - G_j`, summed over j < t <= i and not subtracted, and -inf for i < j: nothing overflows, nothing cancels."""
+    """`G_i - G_j`, summed over j < t <= i and not subtracted, and -inf for i < j: nothing overflows or cancels."""
     size = g.shape[-1]
     sums = np.full((*g.shape, size), -np.inf)
     for i in range(size):

@@ -1,1 +1,1 @@
-"""A reading of a failure: where it is wrong, which stage is the first, which known mistake it resembles, who is right."""
+"""A reading of a failure: where it is, which stage is the first, which known mistake it resembles, and who is right."""

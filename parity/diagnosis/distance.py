@@ -24,11 +24,13 @@ def results(answer: Answer) -> dict[str, Pieces]:
 def from_truth(case: Case, result: str, pieces: Pieces, block: int) -> Units:
     """Units per rank and block of `block` tokens; infinite where `pieces` are not finite."""
     wanted = truth(case.problem).values[result.removesuffix(IN_VJP)]
-    return _units(case, result, pieces, [_part(wanted, result, rank, piece) for rank, piece in enumerate(pieces)], block)
+    return _units(
+        case, result, pieces, [_part(wanted, result, rank, piece) for rank, piece in enumerate(pieces)], block
+    )
 
 
 def between(case: Case, result: str, pieces: Pieces, others: Pieces, block: int) -> Units:
-    """The same for the difference of two answers: 0 in a block in which neither is finite, infinite where one is not."""
+    """The same for the difference of two answers: 0 in a block in which neither is finite; infinite if one is."""
     quantity = result.removesuffix(IN_VJP)
     return _units(case, result, pieces, [per_token(quantity, other.astype(np.float64)) for other in others], block)
 
@@ -37,10 +39,11 @@ def _units(case: Case, result: str, pieces: Pieces, references: Pieces, block: i
     """The denominator is that of the truth, whatever the reference is."""
     dtype, quantity = case.problem.dtype, result.removesuffix(IN_VJP)
     arithmetic = cast(Dtype, case.implementation.arithmetic[dtype])
+    wanted = truth(case.problem)
     found = []
     for rank, (piece, reference) in enumerate(zip(pieces, references, strict=True)):
         got = per_token(quantity, piece.astype(np.float64))
-        want, kappa = (_part(x[quantity], result, rank, piece) for x in _truth(case))
+        want, kappa = (_part(x[quantity], result, rank, piece) for x in (wanted.values, wanted.kappa))
         with np.errstate(over="ignore", invalid="ignore"):
             error = got - reference
         both, either = _not_finite(got, block) & _not_finite(reference, block), _not_finite(error, block)
@@ -55,11 +58,6 @@ def _units(case: Case, result: str, pieces: Pieces, references: Pieces, block: i
         )
         found.append(np.where(both, 0.0, np.where(either, np.inf, units)))
     return np.stack(found)
-
-
-def _truth(case: Case) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    wanted = truth(case.problem)
-    return wanted.values, wanted.kappa
 
 
 def _part(x: np.ndarray, result: str, rank: int, piece: np.ndarray) -> np.ndarray:

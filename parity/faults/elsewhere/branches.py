@@ -15,7 +15,11 @@ EDITS = {
         ),
     ),
     "inverse_adjoint_not_masked": (
-        text(at.S, "S = b * product(K, K.mT) * D\n    S = S + jax.lax.stop_gradient(jnp.tril(S, -1) - S)"),
+        text(
+            at.S,
+            "S = b * product(K, K.mT) * jnp.exp(jnp.minimum(G - G.mT, 0.0))\n"
+            "    S = S + jax.lax.stop_gradient(jnp.tril(S, -1) - S)",
+        ),
     ),
     "delta_term_not_differentiated": stopped(at.NEW, "product(w, h)"),
     "gradients_end_at_chunk_starts": (text(at.NEW, f"h = jax.lax.stop_gradient(h)\n        {at.NEW}"),),

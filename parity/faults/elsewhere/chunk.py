@@ -46,9 +46,13 @@ EDITS = {
         text(at.Q_FROM_START, "Q_from_start = (jnp.arange(chunk_size)[:, None] > 0) * jnp.exp(G) * Q\n"),
     ),
     "exp_before_mask": (text(at.D, "D = jnp.where(causal, jnp.exp(G - G.mT), 0.0)"),),
-    "factored_exponentials_overflow": (text(at.D, "D = jnp.where(causal, jnp.exp(G) * jnp.exp(-G.mT), 0.0)"),),
+    "factored_exponentials_overflow": (
+        text(at.D, "D = jnp.where(causal, jnp.exp(G) * jnp.exp(-G.mT), 0.0)"),
+        text(at.K_TO_END, "K_to_end = jnp.exp(G_end) * jnp.exp(-G) * K\n"),
+    ),
     "factored_exponentials_underflow": (
         text(at.D, "D = jnp.where(causal, jnp.exp(G) / jnp.maximum(jnp.exp(G.mT), 1e-30), 0.0)"),
+        text(at.K_TO_END, "K_to_end = jnp.exp(G_end) / jnp.maximum(jnp.exp(G), 1e-30) * K\n"),
     ),
     "neumann_series_cut": (text(at.T, "T = sum(jnp.linalg.matrix_power(-S, n) for n in range(8))"),),
     "neumann_by_doubling": (

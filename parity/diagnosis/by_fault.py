@@ -1,0 +1,119 @@
+"""Which known mistake a failing result resembles: the fault catalogue, run on the failing problem."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from oracles.gated_delta_rule import GRADIENTS, OUTPUTS
+from parity.diagnosis import planted
+from parity.diagnosis.candidates import candidates
+from parity.diagnosis.distance import Pieces, between, from_truth, results
+from parity.faults.fault import Fault
+from parity.matrix import Case
+from parity.run import IN_VJP, run
+from parity.unit import BLOCK
+from parity.verdict import Verdict, judge
+
+# How much nearer than the truth a fault must be, in every block that is wrong. Two codes of one mistake differ by the
+# rounding of both, which in f64 is nearer by 1e3 and more; two mistakes that share 97 % of their error, in every
+# quantity, rank, block, row and head, have not been found. bf16 leaves room for no more than this: an error of the
+# size of the result is 256 units there, less where kappa is large.
+NEARER = 30.0
+
+# Two codes that are each within the limit of the same wrong function are within twice the limit of each other.
+ROUNDING = 2.0
+
+NAMED = 3
+
+_ran: dict[str, str] = {}
+
+
+@dataclass(frozen=True)
+class Resemblance:
+    """`units`: how far the failing result is from the fault's, at worst; `oracle_units`: how far from the truth."""
+
+    fault: Fault
+    units: float
+    oracle_units: float
+
+
+@dataclass(frozen=True)
+class Search:
+    """What was found, best first, and how many faults were `compared` for it."""
+
+    found: list[Resemblance]
+    compared: int
+
+
+def read(verdict: Verdict) -> str:
+    """The faults that the failure resembles; empty where there is none. Once for each compilation in this process."""
+    case = verdict.case
+    earlier = _ran.setdefault(case.compilation, case.name)
+    if earlier != case.name:
+        return f"    the fault catalogue was run for {earlier}, the first failing case of this compilation"
+    search = resembling(case)
+    if not search.found:
+        return ""
+    best, *others = search.found
+    lines = [f"within {best.units:.2g} units of: {_named(best)}, where the oracle is {best.oracle_units:.2g} away"]
+    lines += [f"    and {x.units:.2g} of: {_named(x)}" for x in others[: NAMED - 1]]
+    if others:
+        more = f" ({len(others) + 1} in all)" if len(others) >= NAMED else ""
+        lines.append(f"these cannot be told apart on this problem{more}")
+    return "\n".join(f"    {line}" for line in [*lines, f"({search.compared} known faults were run on these inputs)"])
+
+
+def resembling(case: Case) -> Search:
+    """Every fault that is as near to the failing result as rounding allows, or nearly so; best first.
+
+    Only those that are as near as the best one is: a fault that explains less is not the cause.
+    """
+    verdict = judge(case)
+    failing = results(run(case.implementation, case.problem, case.ranks))
+    faults = candidates(verdict)
+    distances: dict[Fault, list[Distances]] = {fault: [] for fault in faults}
+    compared = 0
+    for names in (OUTPUTS, GRADIENTS):  # gradients of those whose outputs agree
+        asked = {result: pieces for result, pieces in failing.items() if result.removesuffix(IN_VJP) in names}
+        if not asked:
+            continue
+        answers = planted.answers(list(distances), case.problem, case.ranks, names)
+        compared = compared or len(answers)
+        near = {fault: _distances(verdict, asked, answer) for fault, answer in answers.items()}
+        distances = {fault: [*distances[fault], found] for fault, found in near.items() if found is not None}
+    found = [Resemblance(fault, max(x.fault for x in xs), max(x.oracle for x in xs)) for fault, xs in distances.items()]
+    found = sorted((x for x in found if x.units <= x.oracle_units / NEARER), key=lambda x: x.units)
+    limit = max(finding.limit for finding in verdict.findings.values())
+    as_near = max(10 * found[0].units, ROUNDING * limit) if found else 0.0
+    return Search([x for x in found if x.units <= as_near], compared)
+
+
+class Distances(NamedTuple):
+    """The worst units from a fault, and from the oracle."""
+
+    fault: float
+    oracle: float
+
+
+def _distances(verdict: Verdict, failing: Mapping[str, Pieces], answer: Mapping[str, Pieces]) -> Distances | None:
+    """Over all of `failing`; None where the fault is not near in every block that is wrong, or not right in another."""
+    worst = Distances(0.0, 0.0)
+    for result, pieces in failing.items():
+        quantity = result.removesuffix(IN_VJP)
+        if any(mine.shape != theirs.shape for mine, theirs in zip(pieces, answer[quantity], strict=True)):
+            return None
+        of_fault = between(verdict.case, result, pieces, answer[quantity], BLOCK)
+        of_truth = from_truth(verdict.case, result, pieces, BLOCK)
+        rounding = ROUNDING * verdict.findings[0, quantity].limit
+        allowed = np.where(np.isfinite(of_truth), np.maximum(rounding, of_truth / NEARER), 0.0)
+        if not (of_fault <= allowed).all():
+            return None
+        worst = Distances(max(worst.fault, float(of_fault.max())), max(worst.oracle, float(of_truth.max())))
+    return worst
+
+
+def _named(resemblance: Resemblance) -> str:
+    fault = resemblance.fault
+    return f"{fault.cause} ({fault.name}{f', as in {fault.source}' if fault.source else ''})"

@@ -1,0 +1,136 @@
+"""What the faults of the catalogue answer, at the least cost, for there are many and each is a program of its own.
+
+A fault that is a wrap is run around one compiled program, which serves all of them. Edits are compiled several in one
+program, with as little optimisation as there is: what they have in common is compiled once, and it costs a quarter.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any
+
+import jax
+import numpy as np
+
+from implementations.chunked import CHUNKED
+from implementations.context_parallel.two_phase import TWO_PHASE
+from implementations.contract import Implementation
+from oracles.gated_delta_rule import OUTPUTS, QUANTITIES
+from parity.diagnosis.distance import Pieces
+from parity.faults.fault import Fault
+from parity.meshes import AXES, context_mesh, per_rank, place
+from parity.problem import Problem
+from parity.run import REPLICATED
+
+TOGETHER = 8
+_QUICKLY = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
+
+Answers = dict[Fault, dict[str, Pieces]]
+
+
+def answers(faults: Sequence[Fault], problem: Problem, ranks: int, names: tuple[str, ...]) -> Answers:
+    """`OUTPUTS` or `GRADIENTS`, whichever `names` is, of each rank and fault.
+
+    A fault that cannot be planted there, or that raises on a problem that it was not made for, is left out. What can be
+    planted in `sequential` alone is run on one device, and its tokens are split afterwards.
+    """
+    found: Answers = {}
+    with jax.enable_x64(problem.dtype == "f64"):
+        for fault in (fault for fault in faults if fault.wrap):
+            try:
+                found[fault] = _of_wrap(fault, problem, ranks, names)
+            except Exception:
+                continue
+        edits = [(fault, fault.planted(ranks > 1) or fault.planted(False)) for fault in faults if fault.edits]
+        for over_ranks in (True, False):
+            fit = [(fault, planted) for fault, planted in edits if planted and planted.context_parallel == over_ranks]
+            for start in range(0, len(fit), TOGETHER):
+                found |= _of_edits(fit[start : start + TOGETHER], problem, ranks, names)
+    return found
+
+
+def _of_wrap(fault: Fault, problem: Problem, ranks: int, names: tuple[str, ...]) -> dict[str, Pieces]:
+    """Around `chunked` or `two_phase`, which it does not trace: `call` and `vjp` are one compiled program each."""
+    assert fault.wrap is not None
+    right = TWO_PHASE if ranks > 1 else CHUNKED
+
+    def compiled(names: tuple[str, ...]) -> Callable[..., Any]:
+        def call(*arguments: jax.Array, **keywords: Any) -> tuple[jax.Array, ...]:
+            results = _compiled(right, names, *keywords.items())(*arguments)
+            return tuple(jax.numpy.asarray(np.asarray(x)) for x in results)  # on one device, where the fault goes on
+
+        return call
+
+    around = fault.wrap(
+        Implementation(
+            right.name, compiled(OUTPUTS), vjp=compiled(QUANTITIES[2:]), traceable=False, context_parallel=ranks > 1
+        )
+    )
+    asked = _asked(around, names, _keywords(problem, ranks if ranks > 1 else None))
+    returned = asked(*map(jax.numpy.asarray, problem.arguments.values()))
+    return {name: _split(np.asarray(x), ranks, name) for name, x in zip(names, returned, strict=True)}
+
+
+def _of_edits(
+    planted: Sequence[tuple[Fault, Implementation]], problem: Problem, ranks: int, names: tuple[str, ...]
+) -> Answers:
+    """All of them in one program: all over the ranks, or all on one device."""
+    over_ranks = planted[0][1].context_parallel
+    keywords = _keywords(problem, ranks if over_ranks else None)
+    mesh = keywords.get("mesh")
+    programs = [_asked(implementation, names, keywords) for _, implementation in planted]
+
+    def together(*arguments: jax.Array) -> list[Any]:
+        return [_unless_it_raises(program, arguments) for program in programs]
+
+    arguments = [place(x, mesh, over_tokens=n not in REPLICATED) for n, x in problem.arguments.items()]
+    found: Answers = {}
+    for (fault, _), returned in zip(planted, _quickly(together)(*arguments), strict=True):
+        if returned is None:
+            continue
+        results = dict(zip(names, returned, strict=True))
+        if over_ranks:
+            found[fault] = {n: per_rank(x, mesh, over_tokens=n not in REPLICATED) for n, x in results.items()}
+        else:
+            found[fault] = {n: _split(np.asarray(x), ranks, n) for n, x in results.items()}
+    return found
+
+
+def _unless_it_raises(program: Callable[..., Any], arguments: tuple[jax.Array, ...]) -> Any:
+    """While it is traced: the others of one program must not fall with it."""
+    try:
+        return program(*arguments)
+    except Exception:
+        return None
+
+
+def _keywords(problem: Problem, ranks: int | None) -> dict[str, Any]:
+    keywords: dict[str, Any] = {"scale": problem.shape.scale, "chunk_size": problem.shape.chunk_size}
+    return keywords if ranks is None else keywords | {"mesh": context_mesh(ranks), "axes": AXES}
+
+
+def _split(x: np.ndarray, ranks: int, name: str) -> Pieces:
+    return [x] * ranks if name in REPLICATED else np.split(x, ranks, axis=1)
+
+
+def _asked(planted: Implementation, names: tuple[str, ...], keywords: dict[str, Any]) -> Callable[..., Any]:
+    """A function of the eight arguments that returns what `names` says."""
+
+    def call(*inputs: jax.Array) -> Any:
+        return planted.call(*inputs, **keywords)
+
+    def pullback(*arguments: jax.Array) -> Any:
+        if planted.vjp is not None:
+            return planted.vjp(*arguments, **keywords)
+        return jax.vjp(call, *arguments[:6])[1](tuple(arguments[6:]))
+
+    return (lambda *arguments: call(*arguments[:6])) if names == OUTPUTS else pullback
+
+
+@lru_cache(maxsize=4)
+def _compiled(right: Implementation, names: tuple[str, ...], *keywords: tuple[str, Any]) -> Callable[..., Any]:
+    return _quickly(_asked(right, names, dict(keywords)))
+
+
+def _quickly(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Compiled for a run or two; the options are those of the CPU's compiler."""
+    return jax.jit(function, compiler_options=_QUICKLY if jax.default_backend() == "cpu" else None)
