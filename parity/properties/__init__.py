@@ -1,1 +1,1 @@
-"""Properties of the rule that need no oracle's value: identities, symmetries, causality, invariances, on drawn examples."""
+"""Identities, symmetries, causality and invariances of the rule, on drawn examples: no oracle's value is needed."""

@@ -1,4 +1,4 @@
-"""What a token may depend on. The same program runs on both sides, so that what may not change must not change a bit."""
+"""What a token may depend on. One program runs on both sides: what may not change must not change a bit."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -7,7 +7,7 @@ import numpy as np
 
 from parity.properties.evaluate import evaluate
 from parity.properties.examples import Arguments, Example
-from parity.properties.judge import Finding, finding, bits_apart
+from parity.properties.judge import Finding, bits_apart, finding
 from parity.properties.subjects import Subject
 
 _SEQUENCES = ("q", "k", "v", "g", "beta")

@@ -27,19 +27,16 @@ def evaluate(subject: Subject, arguments: Arguments, *, chunk_size: int, ranks: 
     implementation = subject.implementation
     with jax.enable_x64(subject.dtype == "f64"):
         mesh = context_mesh(ranks) if implementation.context_parallel else None
-        given = tuple(arguments[name] for name in shape.sizes())
+        given: list[Any] = [arguments[name] for name in shape.sizes()]
         if implementation.traceable:
-            given = tuple(
-                place(x, mesh, over_tokens=name not in REPLICATED) for name, x in zip(shape.sizes(), given, strict=True)
-            )
+            given = [place(arguments[n], mesh, over_tokens=n not in REPLICATED) for n in shape.sizes()]
         found = program(implementation, subject.dtype, shape, ranks)(*given)
     results = {quantity: np.asarray(x) for quantity, x in zip(QUANTITIES, found, strict=True)}
     for quantity, x in results.items():
         like = arguments[LIKE[quantity]]
         if (x.shape, x.dtype) != (like.shape, like.dtype):
-            raise ValueError(
-                f"{quantity} must be {like.dtype}{list(like.shape)}, like {LIKE[quantity]}; got {x.dtype}{list(x.shape)}"
-            )
+            wanted = f"{like.dtype}{list(like.shape)}, like {LIKE[quantity]}"
+            raise ValueError(f"{quantity} must be {wanted}; got {x.dtype}{list(x.shape)}")
     return results
 
 

@@ -22,18 +22,13 @@ Arguments = dict[str, np.ndarray]
 
 @dataclass(frozen=True)
 class Example:
-    """What is drawn. Raises ValueError on a style that is not there."""
+    """What is drawn: a record, so that hypothesis shrinks it and a person reads it."""
 
     sizes: Sizes
     gates: Gates = "weak"
     keys: Keys = "normal"
     beta: Beta = "inside"
     seed: int = 0
-
-    def __post_init__(self) -> None:
-        wrong = {name: getattr(self, name) for name, known in STYLES.items() if getattr(self, name) not in known}
-        if wrong:
-            raise ValueError(f"styles are {STYLES}; got {wrong}")
 
     @property
     def stream(self) -> Stream:
@@ -59,6 +54,10 @@ def parse(line: str) -> Example:
     known = {*names, *STYLES, "seed"}
     if entries.keys() != known:
         raise ValueError(f"an example has the entries {sorted(known)}; wrong here: {sorted(entries.keys() ^ known)}")
+    wrong = {name: entries[name] for name, styles in STYLES.items() if entries[name] not in styles}
+    wrong |= {name: entries[name] for name in (*names, "seed") if type(entries[name]) is not int}
+    if wrong:
+        raise ValueError(f"sizes and seed are integers, and styles are {STYLES}; got {wrong}")
     return Example(Sizes(**{name: entries.pop(name) for name in names}), **entries)
 
 

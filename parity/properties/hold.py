@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import hypothesis
@@ -31,14 +32,18 @@ class Session:
     seed: str | None
     test: str
     tell: Callable[[str], None]
-    worst: tuple[Finding, Example] | None = None
+    worst_cases: Path = worst.PATH
+    worst: tuple[Finding, Example] | None = None  # seen so far; None where nothing was off at all
 
     def hold(self, prop: Property, subject: Any) -> None:
         """Raises Violated, and in a hunt keeps the worst that was seen."""
         if subject.not_claimed:
-            pytest.skip(f"{subject.name} does not claim {', '.join(subject.not_claimed)}, which examples are drawn with")
+            pytest.skip(
+                f"{subject.name} does not claim {', '.join(subject.not_claimed)}, which examples are drawn with"
+            )
+        recorded = None
         try:
-            for case in worst.replayed(prop.__name__, subject.name):
+            for case in worst.replayed(prop.__name__, subject.name, self.worst_cases):
                 self.check(prop, subject, worst.parse(case.example))
             recorded = self.worst
             self._draw(prop, subject)
@@ -49,7 +54,7 @@ class Session:
     def check(self, prop: Property, subject: Any, example: Example) -> float:
         """Hold `subject` to `prop` on one example: the units of the finding closest to its limit. Raises Violated."""
         found = max(prop(subject, example), key=lambda finding: finding.units / finding.limit)
-        if self.worst is None or found.units > self.worst[0].units:
+        if found.units > (0.0 if self.worst is None else self.worst[0].units):
             self.worst = found, example
         if not found.units <= found.limit:
             line = example.line()
@@ -61,7 +66,7 @@ class Session:
         return found.units
 
     def _draw(self, prop: Property, subject: Any) -> None:
-        @settings(settings.get_profile(self.profile.name))
+        @settings(settings.get_profile(self.profile.name), max_examples=self.profile.examples)
         @given(examples(self._sizes(subject)))
         def holds(example: Example) -> None:
             hypothesis.target(min(self.check(prop, subject, example), 1e300))
@@ -73,9 +78,7 @@ class Session:
         if not subject.compiles:
             return any_sizes(context_parallel=subject.context_parallel)
         name = f"{self.profile.name}/{self.seed}"
-        return st.sampled_from(
-            pool(name, self._count(subject.dtype), context_parallel=subject.context_parallel)
-        )
+        return st.sampled_from(pool(name, self._count(subject.dtype), context_parallel=subject.context_parallel))
 
     def _count(self, dtype: Dtype) -> int:
         return self.profile.sizes if dtype == "f64" else self.profile.sizes // 2
@@ -84,5 +87,5 @@ class Session:
         case = worst.Worst(
             prop.__name__, subject.name, found.what, found.units, found.units > found.limit, example.line()
         )
-        worst.keep(case)
+        worst.keep(case, self.worst_cases)
         self.tell(f"{case.name}: {case.units:.3g} units, {case.what}")

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from oracles.gated_delta_rule import QUANTITIES
 from parity.properties.examples import Example
-from parity.properties.judge import Finding, finding, apart
+from parity.properties.judge import Finding, apart, finding
 from parity.properties.results import ask
 from parity.properties.sizes import MOST_RANKS
 from parity.properties.subjects import Subject

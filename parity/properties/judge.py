@@ -5,9 +5,9 @@ A property says that a linear combination `sum c_i x_i` of results is zero. If e
     rms(sum c_i x_i) <= limit * sum |c_i| unit_i        unit_i = u_c rms(kappa_i) + u_out rms(truth_i)
 
 so the units of a property are the left side over the sum: two results that should be equal may differ by twice the
-limit. What is paired with weights, `sum_i <w_i, x_i>`, is allowed `limit * sum |w_i| sqrt(n_i) unit_i` by the inequality
-of Cauchy and Schwarz, n_i being the number of elements in the block. Truth and kappa come from the float64 oracle, on
-the arguments of that very run.
+limit. What is paired with weights, `sum_i <w_i, x_i>`, is allowed `limit * sum |w_i| sqrt(n_i) unit_i` by the
+inequality of Cauchy and Schwarz, n_i being the number of elements in the block. Truth and kappa come from the float64
+oracle, on the arguments of that very run.
 """
 
 from dataclasses import dataclass
@@ -37,15 +37,15 @@ def finding(subject: Subject, what: str, quantities: tuple[str, ...], units: flo
 
 def limit(subject: Subject, quantities: tuple[str, ...]) -> float:
     """The gate's own limit, the largest among `quantities`."""
-    arithmetic = subject.implementation.arithmetic[subject.dtype]
+    arithmetic = subject.arithmetic
     return max(limit_of(arithmetic, dtype_of(quantity, subject.dtype)) for quantity in quantities)
 
 
 def apart(*terms: tuple[float, Result]) -> float:
     """The units of `sum c x`, which should be zero: the worst block."""
     with np.errstate(invalid="ignore", over="ignore"):
-        error = sum(c * x.got for c, x in terms)
-    return _worst(error, sum(abs(c) * x.unit for c, x in terms))
+        error = np.sum([c * x.got for c, x in terms], axis=0)
+    return _worst(error, np.sum([abs(c) * x.unit for c, x in terms], axis=0))
 
 
 def _worst(error: np.ndarray, allowed: np.ndarray) -> float:

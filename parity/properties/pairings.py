@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from parity.properties.examples import Arguments, Example
-from parity.properties.judge import Finding, finding, Pair, pair
+from parity.properties.judge import Finding, Pair, finding, pair
 from parity.properties.results import Result, ask
 from parity.properties.segments import first_tokens, last_tokens, of_state
 from parity.properties.subjects import Subject
@@ -17,7 +17,9 @@ def outputs_pair_as_inputs_do(subject: Subject, example: Example) -> Iterator[Fi
     x, run = _run(subject, example)
     outputs = _summed(x["do"], run["o"]) + _summed_state(x["dfinal_state"], run["final_state"])
     inputs = _summed(x["v"], run["dv"]) + _summed_state(x["initial_state"], run["dh0"])
-    yield finding(subject, "<do,o> + <dht,ht> - <dv,v> - <dh0,h0>", ("o", "final_state", "dv", "dh0"), (outputs - inputs).units)
+    yield finding(
+        subject, "<do,o> + <dht,ht> - <dv,v> - <dh0,h0>", ("o", "final_state", "dv", "dh0"), (outputs - inputs).units
+    )
 
 
 def keys_balance_values(subject: Subject, example: Example) -> Iterator[Finding]:

@@ -74,4 +74,8 @@ def hold(request: pytest.FixtureRequest) -> Callable[[Property, Any], None]:
     line = config.getoption("example")
     if line is None:
         return session.hold
-    return lambda prop, subject: session.check(prop, subject, parse(line)) and None
+
+    def only(prop: Property, subject: Any) -> None:
+        session.check(prop, subject, parse(line))
+
+    return only

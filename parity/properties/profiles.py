@@ -20,7 +20,7 @@ class Profile:
     keeps_worst: bool = False
 
     def seed(self) -> str | None:
-        """What to seed with where no seed is given: the gate is derandomised, a night has its date, a hunt its second."""
+        """What to seed with where no seed is given: a night has its date, a hunt its second, the gate nothing."""
         now = datetime.now(UTC)
         return {"gate": None, "nightly": f"{now:%Y%m%d}", "hunt": f"{now:%Y%m%d%H%M%S}"}[self.name]
 

@@ -44,13 +44,14 @@ def ask(subject: Subject, arguments: Arguments, *, chunk_size: int, ranks: int) 
     """Run the subject, and the oracle for what its results may be off."""
     got = evaluate(subject, arguments, chunk_size=chunk_size, ranks=ranks)
     want, kappa = _truth(_Given({name: x.astype(np.float64) for name, x in arguments.items()}, chunk_size))
-    arithmetic = subject.implementation.arithmetic[subject.dtype]
     return {
         q: Result(
-            *(per_token(q, x[q].astype(np.float64)) for x in (got, want, kappa)),
-            u_c=UNIT_ROUNDOFF[arithmetic],
+            per_token(q, got[q].astype(np.float64)),
+            per_token(q, want[q]),
+            per_token(q, kappa[q]),
+            u_c=UNIT_ROUNDOFF[subject.arithmetic],
             u_out=UNIT_ROUNDOFF[dtype_of(q, subject.dtype)],
-            floor=SMALLEST_NORMAL[arithmetic],
+            floor=SMALLEST_NORMAL[subject.arithmetic],
         )
         for q in QUANTITIES
     }

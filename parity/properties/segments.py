@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from parity.properties.examples import Arguments, Example
-from parity.properties.judge import Finding, finding, apart, bits_apart
+from parity.properties.judge import Finding, apart, bits_apart, finding
 from parity.properties.results import Result, Run, ask
 from parity.properties.subjects import Subject
 from parity.run import REPLICATED
@@ -25,8 +25,12 @@ def state_passing(subject: Subject, example: Example) -> Iterator[Finding]:
     for q in OF_TOKENS:
         joined = replace(whole[q], got=np.concatenate([earlier[q].got, later[q].got], axis=1))
         yield finding(subject, q, (q,), apart((1.0, joined), (-1.0, whole[q])))
-    yield finding(subject, "final_state", ("final_state",), apart((1.0, _like(whole, later)), (-1.0, whole["final_state"])))
-    yield finding(subject, "dh0", ("dh0",), apart((1.0, replace(whole["dh0"], got=earlier["dh0"].got)), (-1.0, whole["dh0"])))
+    yield finding(
+        subject, "final_state", ("final_state",), apart((1.0, _like(whole, later)), (-1.0, whole["final_state"]))
+    )
+    yield finding(
+        subject, "dh0", ("dh0",), apart((1.0, replace(whole["dh0"], got=earlier["dh0"].got)), (-1.0, whole["dh0"]))
+    )
 
 
 def _like(whole: Run, later: Run) -> Result:

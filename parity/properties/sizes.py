@@ -31,8 +31,8 @@ class Sizes:
     ranks: int
 
     def __post_init__(self) -> None:
-        if not all(isinstance(x, int) and x > 0 for x in vars(self).values()):
-            raise ValueError(f"every size must be a positive integer; got {self}")
+        if min(vars(self).values()) < 1:
+            raise ValueError(f"every size must be positive; got {self}")
         if self.cut >= self.T or self.T % self.ranks or self.cut % self.ranks:
             raise ValueError(f"cut must be below T, and both multiples of ranks; got {self}")
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -23,6 +23,11 @@ class Subject:
     @property
     def name(self) -> str:
         return f"{self.implementation.name}-{self.dtype}"
+
+    @property
+    def arithmetic(self) -> Dtype:
+        """What the implementation claims to compute in."""
+        return cast(Dtype, self.implementation.arithmetic[self.dtype])
 
     @property
     def compiles(self) -> bool:

@@ -10,7 +10,7 @@ from implementations.contract import Dtype
 from oracles.gated_delta_rule import QUANTITIES
 from parity.properties.evaluate import evaluate
 from parity.properties.examples import Arguments, Example
-from parity.properties.judge import Finding, finding, apart, bits_apart
+from parity.properties.judge import Finding, apart, bits_apart, finding
 from parity.properties.results import Run, ask
 from parity.properties.subjects import Subject
 from parity.run import REPLICATED

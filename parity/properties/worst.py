@@ -1,4 +1,4 @@
-"""The worst cases on record: what was furthest from the property for each subject. Replayed before anything is drawn."""
+"""The worst cases on record, for each property and subject. They are replayed before anything is drawn."""
 
 import hashlib
 import os
@@ -23,7 +23,7 @@ _HEADER = """# Written by `tox -e hunt`; replayed first, in this order, by every
 class Worst:
     """`subject` is `<implementation>-<dtype>`; `example` is `Example.line()`; `failed`: it was over its limit then."""
 
-    property: str
+    prop: str
     subject: str
     what: str
     units: float
@@ -32,7 +32,7 @@ class Worst:
 
     @property
     def name(self) -> str:
-        return f"{self.property}-{self.subject}-{hashlib.sha256(self.example.encode()).hexdigest()[:6]}"
+        return f"{self.prop}-{self.subject}-{hashlib.sha256(self.example.encode()).hexdigest()[:6]}"
 
 
 def load(path: Path = PATH) -> tuple[Worst, ...]:
@@ -43,7 +43,7 @@ def load(path: Path = PATH) -> tuple[Worst, ...]:
     for entry in tomllib.loads(path.read_text(encoding="utf-8")).get("case", []):
         name = entry.pop("name", None)
         try:
-            case = Worst(**entry)
+            case = Worst(prop=entry.pop("property", None), **entry)
             parse(case.example)
         except (TypeError, ValueError) as error:
             raise ValueError(f"{path.name}: case {name}: {error}") from None
@@ -54,16 +54,14 @@ def load(path: Path = PATH) -> tuple[Worst, ...]:
 
 
 def replayed(property_name: str, subject: str, path: Path = PATH) -> tuple[Worst, ...]:
-    return tuple(case for case in load(path) if (case.property, case.subject) == (property_name, subject))
+    return tuple(case for case in load(path) if (case.prop, case.subject) == (property_name, subject))
 
 
 def keep(case: Worst, path: Path = PATH) -> None:
     """Put `case` in the place of the last one of its property and subject. Workers take turns; readers see no half."""
     with FileLock(f"{path}.lock"):
-        others = [
-            x for x in load(path) if x.failed or (x.property, x.subject) != (case.property, case.subject) or x == case
-        ]
-        _write(path, sorted({x.name: x for x in (*others, case)}.values(), key=lambda x: (x.property, x.subject)))
+        others = [x for x in load(path) if x.failed or (x.prop, x.subject) != (case.prop, case.subject) or x == case]
+        _write(path, sorted({x.name: x for x in (*others, case)}.values(), key=lambda x: (x.prop, x.subject)))
 
 
 def _write(path: Path, cases: Sequence[Worst]) -> None:
@@ -77,7 +75,7 @@ def _write(path: Path, cases: Sequence[Worst]) -> None:
 
 def _entry(case: Worst) -> str:
     return (
-        f'name = "{case.name}"\nproperty = "{case.property}"\nsubject = "{case.subject}"\n'
+        f'name = "{case.name}"\nproperty = "{case.prop}"\nsubject = "{case.subject}"\n'
         f"what = '{case.what}'\nunits = {case.units:.3e}\nfailed = {str(case.failed).lower()}\n"
         f"example = '{case.example}'\n"
     )
