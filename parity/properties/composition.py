@@ -11,11 +11,11 @@ from implementations.context_parallel import affine
 from implementations.contract import Dtype
 from oracles.affine_composition import float64
 from oracles.conditioning import rms_response
-from parity.limits import limit
 from parity.precision import SMALLEST_NORMAL, UNIT_ROUNDOFF, round_to
 from parity.properties.examples import Example
 from parity.properties.judge import Finding, apart
 from parity.properties.results import Result
+from parity.tolerances.limits import limits
 
 Pair = tuple[np.ndarray, np.ndarray]
 Compose = Callable[[Pair, Pair], Pair]
@@ -72,7 +72,7 @@ def identity(subject: Composer, example: Example) -> Iterator[Finding]:
     ):
         for name, got, want in zip("AB", found, given, strict=True):
             units = 0.0 if np.array_equal(got, want) else np.inf
-            yield Finding(f"{name} with the identity {where} it", units, limit(subject.dtype, subject.dtype))
+            yield Finding(f"{name} with the identity {where} it", units, limits().base[subject.dtype].units)
 
 
 def _maps(subject: Composer, example: Example, count: int) -> list[Pair]:
@@ -101,7 +101,7 @@ def _same(subject: Composer, given: tuple[Pair, ...], left: Pair, right: Pair) -
     for i, name in enumerate("AB"):
         truth = _as_one_block(want[i]), _as_one_block(kappa[i])
         one, other = (Result(_as_one_block(got[i]), *truth, u_c=u, u_out=u, floor=floor) for got in (left, right))
-        yield Finding(name, apart((1.0, one), (-1.0, other)), limit(subject.dtype, subject.dtype))
+        yield Finding(name, apart((1.0, one), (-1.0, other)), limits().base[subject.dtype].units)
 
 
 def _as_one_block(x: np.ndarray) -> np.ndarray:

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from parity.limits import limit as limit_of
-from parity.precision import dtype_of
 from parity.properties.results import Result
-from parity.properties.subjects import Subject
+from parity.properties.subjects import DRAWN, Subject
+from parity.tolerances.limits import resolve
+from parity.tolerances.platforms import current
 from parity.unit import BLOCK, block_rms
 
 
@@ -36,9 +36,18 @@ def finding(subject: Subject, what: str, quantities: tuple[str, ...], units: flo
 
 
 def limit(subject: Subject, quantities: tuple[str, ...]) -> float:
-    """The gate's own limit, the largest among `quantities`."""
-    arithmetic = subject.arithmetic
-    return max(limit_of(arithmetic, dtype_of(quantity, subject.dtype)) for quantity in quantities)
+    """The gate's own limit, the largest among `quantities`; rows for one regime do not match what is drawn."""
+    return max(
+        resolve(
+            subject.arithmetic,
+            implementation=subject.implementation.name,
+            dtype=subject.dtype,
+            quantity=quantity,
+            regime=DRAWN,
+            platform=current(),
+        ).units
+        for quantity in quantities
+    )
 
 
 def apart(*terms: tuple[float, Result]) -> float:

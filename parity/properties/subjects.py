@@ -11,6 +11,8 @@ import implementations
 from implementations.contract import FEATURES, Dtype, Implementation
 from oracles.gated_delta_rule import float64
 
+DRAWN = "drawn"  # in the place of a regime
+
 # bf16 proves precision alone, which no identity does better than the gate.
 DTYPES: tuple[Dtype, ...] = ("f64", "f32")
 
@@ -60,7 +62,7 @@ CONTEXT_PARALLEL = tuple(subject for subject in SUBJECTS if subject.implementati
 
 def each(subjects: Sequence[Any]) -> pytest.MarkDecorator:
     """Ids in the form of the gate's, so that what one compiled program serves runs in one worker."""
-    return pytest.mark.parametrize("subject", subjects, ids=[f"{subject.name}-drawn-small" for subject in subjects])
+    return pytest.mark.parametrize("subject", subjects, ids=[f"{subject.name}-{DRAWN}-small" for subject in subjects])
 
 
 each_subject = each(SUBJECTS)

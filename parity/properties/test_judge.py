@@ -11,6 +11,8 @@ from parity.properties.judge import apart, bits_apart, limit, pair
 from parity.properties.results import Result, ask
 from parity.properties.sizes import Sizes
 from parity.properties.subjects import ORACLE, SUBJECTS, Subject
+from parity.tolerances.limits import resolve
+from parity.tolerances.platforms import current
 from parity.unit import units
 
 U = 2.0**-53
@@ -86,7 +88,13 @@ def test_one_unit_is_that_of_the_gate():
 
 
 def test_limits_are_those_of_the_gate():
-    assert limit(SUBJECT, ("o", "dk")) == 32
+    (chunked,) = (x for x in SUBJECTS if x.name == "chunked-f32")
+    by_quantity = {
+        q: resolve("f32", implementation="chunked", dtype="f32", quantity=q, regime="drawn", platform=current()).units
+        for q in ("o", "dg")
+    }
+    assert by_quantity["o"] < by_quantity["dg"] == limit(chunked, ("o", "dg"))
+    assert by_quantity["o"] == limit(chunked, ("o",))
 
 
 def test_a_wrong_shape_is_an_error():
