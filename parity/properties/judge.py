@@ -83,6 +83,9 @@ class Pair:
     def __sub__(self, other: "Pair") -> "Pair":
         return Pair(self.value - other.value, self.allowed + other.allowed)
 
+    def at(self, token: int) -> "Pair":
+        return Pair(self.value[:, token : token + 1], self.allowed[:, token : token + 1])
+
     def by_group(self, key_heads: int) -> "Pair":
         """Summed over the value heads of each key head."""
         return Pair(*(x.reshape(*x.shape[:2], key_heads, -1).sum(axis=-1) for x in (self.value, self.allowed)))
@@ -110,3 +113,9 @@ def pair(weight: np.ndarray, x: Result, *, each_token: bool) -> Pair:
     if not each_token:
         value, norm = value[:, None], norm[:, None]
     return Pair(value, norm * np.sqrt(x.got.shape[1] * x.got.shape[3]) * x.unit)
+
+
+def product(x: Result, y: Result) -> Pair:
+    """`<x, y>` of two results: with errors dx and dy of theirs it is off by `<dx, y> + <x, dy>`."""
+    of_x, of_y = pair(y.got, x, each_token=False), pair(x.got, y, each_token=False)
+    return Pair(of_x.value, of_x.allowed + of_y.allowed)

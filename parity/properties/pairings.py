@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from parity.properties.examples import Arguments, Example
-from parity.properties.judge import Finding, Pair, finding, pair
+from parity.properties.judge import Finding, Pair, finding, pair, product
 from parity.properties.results import Result, ask
 from parity.properties.segments import first_tokens, last_tokens, of_state
 from parity.properties.subjects import Subject
@@ -38,22 +38,14 @@ def queries_pair_as_outputs_do(subject: Subject, example: Example) -> Iterator[F
 
 
 def gates_pair_with_states(subject: Subject, example: Example) -> Iterator[Finding]:
-    """g_t scales the state that enters token t: `dg_t = <dh, h>`, of the run that starts there.
-
-    With errors dh^ and h^ of its factors the pair is off by `<dh^, h> + <dh, h^>`.
-    """
+    """g_t scales the state that enters token t: `dg_t = <dh, h>`, of the run that starts there."""
     sizes = example.sizes
     x, run = _run(subject, example)
     keywords = {"chunk_size": sizes.chunk_size, "ranks": sizes.ranks}
     h = ask(subject, first_tokens(x, sizes.cut), **keywords)["final_state"]
     dh = ask(subject, last_tokens(x, sizes.cut) | {"initial_state": of_state(x, h)}, **keywords)["dh0"]
-    entering = Pair(
-        pair(dh.got, h, each_token=False).value,
-        pair(dh.got, h, each_token=False).allowed + pair(h.got, dh, each_token=False).allowed,
-    )
-    gates = pair(np.ones_like(run["dg"].got), run["dg"], each_token=True)
-    at = slice(sizes.cut, sizes.cut + 1)
-    found = Pair(gates.value[:, at], gates.allowed[:, at]) - entering
+    gate = pair(np.ones_like(run["dg"].got), run["dg"], each_token=True).at(sizes.cut)
+    found = gate - product(dh, h)
     yield finding(subject, f"dg - <dh,h> at token {sizes.cut}", ("dg", "dh0", "final_state"), found.units)
 
 

@@ -22,19 +22,10 @@ def state_passing(subject: Subject, example: Example) -> Iterator[Finding]:
     whole = _ask(subject, example, x)
     later = _ask(subject, example, last | {"initial_state": of_state(x, _ask(subject, example, first)["final_state"])})
     earlier = _ask(subject, example, first | {"dfinal_state": of_state(x, later["dh0"])})
-    for q in OF_TOKENS:
-        joined = replace(whole[q], got=np.concatenate([earlier[q].got, later[q].got], axis=1))
-        yield finding(subject, q, (q,), apart((1.0, joined), (-1.0, whole[q])))
-    yield finding(
-        subject, "final_state", ("final_state",), apart((1.0, _like(whole, later)), (-1.0, whole["final_state"]))
-    )
-    yield finding(
-        subject, "dh0", ("dh0",), apart((1.0, replace(whole["dh0"], got=earlier["dh0"].got)), (-1.0, whole["dh0"]))
-    )
-
-
-def _like(whole: Run, later: Run) -> Result:
-    return replace(whole["final_state"], got=later["final_state"].got)
+    joined = {q: np.concatenate([earlier[q].got, later[q].got], axis=1) for q in OF_TOKENS}
+    joined |= {"final_state": later["final_state"].got, "dh0": earlier["dh0"].got}
+    for q, got in joined.items():
+        yield finding(subject, q, (q,), apart((1.0, replace(whole[q], got=got)), (-1.0, whole[q])))
 
 
 def padding_behind(subject: Subject, example: Example) -> Iterator[Finding]:

@@ -61,8 +61,8 @@ def rotation(subject: Subject, example: Example) -> Iterator[Finding]:
     x = _on_a_grid(example.arguments(subject.dtype), subject.dtype, "q", "k", axis=-1)
     x = _on_a_grid(x, subject.dtype, "initial_state", "dfinal_state", axis=-2)
     R = rotation_matrix(example.sizes.K)
-    turned = x | {name: _exactly(x[name] @ R.T.astype(x[name].dtype)) for name in ("q", "k")}
-    turned |= {name: _exactly(R.astype(x[name].dtype) @ x[name]) for name in ("initial_state", "dfinal_state")}
+    turned = x | {name: x[name] @ R.T.astype(x[name].dtype) for name in ("q", "k")}
+    turned |= {name: R.astype(x[name].dtype) @ x[name] for name in ("initial_state", "dfinal_state")}
     run, found = _ask(subject, example, x), _ask(subject, example, turned)
     states = (*found["dh0"].got.shape[:3], example.sizes.K, example.sizes.V)
     for q in QUANTITIES:
@@ -119,10 +119,6 @@ def _on_a_grid(x: Arguments, dtype: Dtype, *names: str, axis: int | None = None)
         exponent = np.frexp(np.max(np.abs(a), axis=axis, keepdims=True))[1]
         rounded[name] = np.ldexp(np.rint(np.ldexp(a, _BITS[dtype] - exponent)), exponent - _BITS[dtype])
     return x | {name: a.astype(x[name].dtype) for name, a in rounded.items()}
-
-
-def _exactly(a: np.ndarray) -> np.ndarray:
-    return np.ascontiguousarray(a)
 
 
 def _ask(subject: Subject, example: Example, x: Arguments) -> Run:
