@@ -4,7 +4,7 @@ Gradients stay honest: they are those of the transformed call, through `jax.vjp`
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -68,7 +68,7 @@ def around(
     inputs: Callable[[Inputs, Setting], Inputs] = _unchanged,
     outputs: Callable[[Outputs, Setting], Outputs] = _unchanged,
 ) -> Wrap:
-    """The call with both transformed; its gradients are those of the whole."""
+    """The call with both transformed; its gradients are those of the whole, its stages those of the changed inputs."""
 
     def wrap(implementation: Implementation) -> Implementation:
         def call(*given: Array, **keywords: Any) -> tuple[Array, Array]:
@@ -86,7 +86,15 @@ def around(
             gradients = implementation.vjp(*inside, *to_outputs(tuple(given[6:])), **keywords)  # type: ignore[misc]
             return to_inputs(tuple(jnp.asarray(x) for x in gradients))
 
-        return replace(implementation, call=call, vjp=vjp if implementation.vjp else None)
+        def stages(*given: Array, **keywords: Any) -> Mapping[str, Any]:
+            return implementation.stages(*inputs(Inputs(*given), _setting(keywords)), **keywords)  # type: ignore[misc]
+
+        return replace(
+            implementation,
+            call=call,
+            vjp=vjp if implementation.vjp else None,
+            stages=stages if implementation.stages else None,
+        )
 
     return wrap
 

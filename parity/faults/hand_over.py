@@ -1,12 +1,14 @@
 """Faults of the hand-over between ranks: of the exchange of their affine maps, and of the order of ranks."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from implementations.contract import Implementation
 from parity.faults.around import TOKENS, Inputs, Outputs, Setting, Wrap, around
 from parity.faults.edits import Edit
 from parity.faults.fault import Fault
@@ -44,7 +46,11 @@ def _in_order(order_of: Callable[[int], Sequence[int]]) -> Wrap:
     def outputs(x: Outputs, setting: Setting) -> Outputs:
         return x._replace(o=permute(x.o, np.argsort(order_of(setting.ranks)).tolist()))
 
-    return around(inputs, outputs)
+    def wrap(implementation: Implementation) -> Implementation:
+        # What is computed on the way stands at the place of other tokens.
+        return replace(around(inputs, outputs)(implementation), stages=None)
+
+    return wrap
 
 
 def _two_axes_swapped(ranks: int) -> list[int]:
