@@ -27,13 +27,14 @@ def answers_with(change: Change, problem: Problem, ranks: int, **record: Any) ->
         change(values)
         return tuple(values[name].astype(like[LIKE[name]].dtype) for name in names)
 
-    def call(*inputs: Any, **keywords: Any) -> tuple[np.ndarray, ...]:
-        return answer(OUTPUTS)
+    def call(*inputs: Any, **keywords: Any) -> tuple[np.ndarray, np.ndarray]:
+        o, final_state = answer(OUTPUTS)
+        return o, final_state
 
     def vjp(*arguments: Any, **keywords: Any) -> tuple[np.ndarray, ...]:
         return answer(GRADIENTS)
 
-    fields = {"vjp": vjp, "traceable": False, "context_parallel": ranks > 1} | record
+    fields: dict[str, Any] = {"vjp": vjp, "traceable": False, "context_parallel": ranks > 1} | record
     return Case(Implementation("answers", call, **fields), problem, ranks)
 
 

@@ -1,5 +1,7 @@
 """The first stage that is wrong: what is planted there is named there, and nothing is named where nothing is wrong."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -11,6 +13,8 @@ from oracles.gated_delta_rule import stages as oracle
 from parity.diagnosis import by_stage
 from parity.diagnosis.by_stage import BadStages, stage_units
 from parity.diagnosis.conftest import answers_with
+from parity.faults.catalogue import CATALOGUE
+from parity.faults.edits import edited
 from parity.matrix import Case
 from parity.problem import Problem
 from parity.shapes import RAGGED
@@ -97,6 +101,33 @@ def test_rows_of_padding_are_nobodys_business():
 
     assert read(pads).endswith("are right: what is wrong comes after the stages")
     assert read(one_more).startswith("the first stage that is wrong: u, from rank 0, chunk 5, row 0, head 0 on")
+
+
+@pytest.mark.parametrize(
+    ("name", "ranks", "first"),
+    [
+        ("s_without_decay", 1, "S"),
+        ("t_transposed", 1, "T"),
+        ("w_without_beta", 1, "w"),
+        ("update_with_u", 1, "entering_chunk"),
+        ("transition_sign", 4, "A"),
+        ("earlier_writes_lost", 4, "B"),
+        ("previous_b_only", 4, "entering_rank"),
+    ],
+)
+def test_a_mistake_in_our_own_code_is_found_where_it_was_made(name, ranks, first):
+    edits = next(fault.edits for fault in CATALOGUE if fault.name == name)
+    module = "implementations.context_parallel.two_phase" if ranks > 1 else "implementations.chunked"
+    right = TWO_PHASE if ranks > 1 else CHUNKED
+    units = stage_units(Case(replace(right, stages=edited(f"{module}:stages", *edits)), PROBLEM, ranks))
+    wrong = [stage for stage, found in units.items() if not found.max() <= 32]
+    assert wrong[0] == first
+
+
+def test_a_fault_around_the_inputs_has_no_stages():
+    """Those of the implementation inside would be right, and speak of other inputs."""
+    around = next(fault for fault in CATALOGUE if fault.name == "gate_of_head_0")
+    assert around.on(CHUNKED).stages is None
 
 
 def test_an_implementation_without_stages_has_no_reading():

@@ -82,7 +82,8 @@ def around(
             gradients = implementation.vjp(*inside, *to_outputs(tuple(given[6:])), **keywords)  # type: ignore[misc]
             return to_inputs(tuple(jnp.asarray(x) for x in gradients))
 
-        return replace(implementation, call=call, vjp=vjp if implementation.vjp else None)
+        # Its stages would be those of the inputs as they were given.
+        return replace(implementation, call=call, vjp=vjp if implementation.vjp else None, stages=None)
 
     return wrap
 
