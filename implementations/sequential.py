@@ -3,8 +3,6 @@
 Its backward keeps one state a token, so do not use it for long sequences.
 """
 
-from collections.abc import Callable
-
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -35,11 +33,10 @@ def sequential(
     *,
     scale: float | None = None,
     chunk_size: int = 64,
-    step: Callable[[State, Token], tuple[State, Array]] = token_step,
 ) -> tuple[Float[Array, "B T Hv V"], Float[Array, "B Hv K V"]]:
     """`(o, final_state)` under the contract; `chunk_size` is checked and not used.
 
-    `step` is the recurrence itself. Raises ValueError on shapes that do not fit together.
+    Raises ValueError on shapes that do not fit together.
     """
     check_inputs(q, k, v, g, beta, initial_state, chunk_size=chunk_size)
     dtype = accumulation_dtype(v.dtype)
@@ -48,7 +45,7 @@ def sequential(
     wide_q, wide_k, wide_v, wide_g, wide_beta = (x.astype(dtype) for x in (q, k, v, g, beta))
     tokens = (scale * repeat_heads(wide_q, v.shape[2]), repeat_heads(wide_k, v.shape[2]), wide_v, wide_g, wide_beta)
     over_time = tuple(jnp.moveaxis(x, 1, 0) for x in tokens)
-    final_state, o = jax.lax.scan(step, initial_state.astype(dtype), over_time)
+    final_state, o = jax.lax.scan(token_step, initial_state.astype(dtype), over_time)
     return jnp.moveaxis(o, 0, 1).astype(v.dtype), final_state.astype(initial_state.dtype)
 
 

@@ -22,6 +22,20 @@ def reference(
 
     `arguments`: the six inputs, `do` and `dfinal_state`, in float64. `name` seeds the probes and the sample.
     """
+    values, kappa = conditioned(arguments, scale=scale, chunk_size=chunk_size, name=name)
+    found = certify(arguments, values, scale=scale, name=name)
+    return (
+        values
+        | {f"kappa {quantity}": x for quantity, x in kappa.items()}
+        | {f"bound {quantity}": x for quantity, x in found.bounds.items()}
+        | {"sample": np.array([found.row, found.key_head, found.bits])}
+    )
+
+
+def conditioned(
+    arguments: dict[str, np.ndarray], *, scale: float | None, chunk_size: int, name: str
+) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """`(values, kappa)` by quantity, as in `reference`, and no certificate."""
     given = tuple(arguments[name] for name in ARGUMENTS)
     result = _oracle(*given, scale=scale)
     values = dict(zip(QUANTITIES, result, strict=True))
@@ -35,14 +49,7 @@ def reference(
     response = rms_response(with_decays, (*given, np.ones_like(arguments["g"])), name=name, result=result)
     kappa = dict(zip(QUANTITIES, response, strict=True))
     kappa["dg"] = np.hypot(kappa["dg"], decay_gradient_terms(arguments, values, window=chunk_size))
-
-    found = certify(arguments, values, scale=scale, name=name)
-    return (
-        values
-        | {f"kappa {quantity}": x for quantity, x in kappa.items()}
-        | {f"bound {quantity}": x for quantity, x in found.bounds.items()}
-        | {"sample": np.array([found.row, found.key_head, found.bits])}
-    )
+    return values, kappa
 
 
 def _oracle(*arguments: np.ndarray, scale: float | None) -> tuple[np.ndarray, ...]:

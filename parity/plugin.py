@@ -1,8 +1,8 @@
 """The pytest side: options, the items of the gate, and the accuracy table at the end."""
 
-import re
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,15 +10,22 @@ import pytest
 import implementations
 from implementations.contract import Implementation
 from parity.explain import rerun_command
+from parity.gate import Recorder
 from parity.load import CannotLoad, load
-from parity.matrix import FULL, GATE, Item, cases, items
+from parity.matrix import FULL, GATE, Case, Item, cases, items
 from parity.report.accuracy import Record
-from parity.report.reporter import RECORD, AccuracyReporter
+from parity.report.failures import Failure
+from parity.report.reporter import FAILURE, RECORD, AccuracyReporter
 from parity.scheduling import CompilationScheduling
+from parity.seeds import seeds
+from parity.tolerances.expectations import Expectation, expectation_of, require_used
+from parity.tolerances.expectations import load as load_expectations
+from parity.tolerances.limits import limits
 
 ITEMS_BY_QUANTITIES = pytest.StashKey[dict[tuple[str, ...], list[Item]]]()
 IMPLEMENTATIONS = pytest.StashKey[Sequence[Implementation]]()
 SEEDS = pytest.StashKey[Sequence[int]]()
+EXPECTATIONS = pytest.StashKey[Sequence[Expectation]]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -29,6 +36,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=[],
         metavar="FILE.py:NAME",
         help="run the gate on this Implementation (or sequence of them) and nothing else; also package.module:NAME",
+    )
+    group.addoption(
+        "--expect",
+        action="append",
+        default=[],
+        metavar="FILE.toml",
+        help="what an --implementation is known to get wrong (docs/limits.md); repeatable",
     )
     group.addoption(
         "--full",
@@ -52,11 +66,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "gate: the parity gate: implementations against the oracles")
     config.stash[ITEMS_BY_QUANTITIES] = {}
-    config.stash[SEEDS] = _seeds(config.getoption("seeds"))
     try:
+        config.stash[SEEDS] = seeds(config.getoption("seeds"))
         config.stash[IMPLEMENTATIONS] = load(config.getoption("implementation")) or implementations.ALL
+        limits()
+        config.stash[EXPECTATIONS] = _expectations(config)
     except CannotLoad as error:
         raise pytest.UsageError(f"--implementation {error}") from None
+    except ValueError as error:
+        raise pytest.UsageError(str(error)) from None
     if not hasattr(config, "workerinput"):  # a worker's reports reach the process that started it
         directory = config.rootpath / config.getoption("parity_report")
         config.pluginmanager.register(AccuracyReporter(directory), "accuracy-reporter")
@@ -69,9 +87,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     quantities = metafunc.module.QUANTITIES
     by_quantities = metafunc.config.stash[ITEMS_BY_QUANTITIES]
     if quantities not in by_quantities:
-        rows = FULL if metafunc.config.getoption("full") else GATE
-        chosen = cases(metafunc.config.stash[IMPLEMENTATIONS], rows, metafunc.config.stash[SEEDS])
-        by_quantities[quantities] = items(chosen, quantities)
+        by_quantities[quantities] = items(_cases(metafunc.config), quantities)
     metafunc.parametrize(
         "item",
         [pytest.param(item, id=item.name) for item in by_quantities[quantities]],
@@ -103,9 +119,20 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> CompilationS
 
 
 @pytest.fixture
-def record(request: pytest.FixtureRequest) -> Callable[[Record], None]:
-    """Hand a Record to the table; it travels with the test's report, from a worker too."""
-    return lambda found: request.node.user_properties.append((RECORD, asdict(found)))
+def record(request: pytest.FixtureRequest) -> Recorder:
+    """Hand a Record to the table, or a Failure to the report; it travels with the test's report, from a worker too."""
+
+    def remember(found: Record | Failure) -> None:
+        name = FAILURE if isinstance(found, Failure) else RECORD
+        request.node.user_properties.append((name, asdict(found)))
+
+    return remember
+
+
+@pytest.fixture
+def expectation(request: pytest.FixtureRequest, item: Item) -> Expectation | None:
+    """What is expected of `item` in place of the limit."""
+    return expectation_of(item, request.config.stash[EXPECTATIONS])
 
 
 @pytest.fixture
@@ -113,15 +140,24 @@ def rerun(request: pytest.FixtureRequest, item: Item) -> str:
     """The command that repeats this test alone."""
     config = request.config
     options = "".join(f' --implementation "{spec}"' for spec in config.getoption("implementation"))
+    options += "".join(f' --expect "{path}"' for path in config.getoption("expect"))
     options += f" --seeds {item.case.problem.seed}" * bool(item.case.problem.seed)
     options += " --full" * config.getoption("full")
     node = f"{request.node.location[0]}::{request.node.originalname}"
     return rerun_command(item, node, options)
 
 
-def _seeds(given: str) -> tuple[int, ...]:
-    match = re.fullmatch(r"(\d+)(?:-(\d+))?", given)
-    first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
-    if first > last:
-        raise pytest.UsageError(f"--seeds {given!r}: expected a seed or a range of seeds, such as 7 or 1-20")
-    return tuple(range(first, last + 1))
+def _cases(config: pytest.Config) -> list[Case]:
+    rows = FULL if config.getoption("full") else GATE
+    return cases(config.stash[IMPLEMENTATIONS], rows, config.stash[SEEDS])
+
+
+def _expectations(config: pytest.Config) -> tuple[Expectation, ...]:
+    """Raises BadTable, and UsageError where they would be expected of the suite's own implementations."""
+    paths = config.getoption("expect")
+    if paths and not config.getoption("implementation"):
+        raise pytest.UsageError("--expect is for what comes with --implementation; the suite's own meet their limits")
+    rows = load_expectations([Path(path) for path in paths])
+    if rows:
+        require_used(rows, items(_cases(config)))
+    return rows

@@ -15,12 +15,12 @@ from oracles.affine_composition import ball, float64
 from oracles.conditioning import rms_response
 from oracles.gated_delta_rule.ball import distance
 from oracles.stream import Stream
-from parity.limits import LIMITS
 from parity.meshes import AXES, context_mesh
 from parity.precision import SMALLEST_NORMAL, UNIT_ROUNDOFF
 from parity.problem import Problem
 from parity.regimes import REGIMES
 from parity.shapes import RAGGED
+from parity.tolerances.limits import limits
 from parity.unit import units
 
 EXCHANGES = {"all_gather_prefix": all_gather_prefix}
@@ -32,7 +32,9 @@ def _check(got: tuple, want: tuple, kappa: tuple, names: tuple[str, ...], dtype:
     for name, x, right, moves in zip(names, got, want, kappa, strict=True):
         flat = [np.asarray(y, dtype=np.float64).reshape(y.shape[0], 1, 1, -1) for y in (x, right, moves)]
         found = units(*flat, u_c=u, u_out=u, floor=floor)
-        assert found.max() <= LIMITS[dtype], f"{name} is off by {found.max():.3g} units in block {found.argmax()}"
+        assert found.max() <= limits().base[dtype].units, (
+            f"{name} is off by {found.max():.3g} units in block {found.argmax()}"
+        )
 
 
 @pytest.mark.gate

@@ -1,12 +1,10 @@
 """The gradients in all six inputs, with cotangents for both outputs, against the oracle, per rank."""
 
-from collections.abc import Callable
-
 import pytest
 
-from parity.gate import check
+from parity.gate import Recorder, check
 from parity.matrix import Item
-from parity.report.accuracy import Record
+from parity.tolerances.expectations import Expectation
 
 QUANTITIES = (
     "dq",
@@ -19,5 +17,5 @@ QUANTITIES = (
 
 
 @pytest.mark.gate
-def test_backward(item: Item, record: Callable[[Record], None], rerun: str) -> None:
-    check(item, record, rerun)
+def test_backward(item: Item, record: Recorder, rerun: str, expectation: Expectation | None) -> None:
+    check(item, record, rerun, expectation)

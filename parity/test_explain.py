@@ -20,6 +20,7 @@ from parity.faults.planted import no_exchange
 from parity.matrix import Case, Item
 from parity.problem import Problem
 from parity.report.accuracy import Record
+from parity.report.failures import Failure
 from parity.shapes import RAGGED, SHORT
 from parity.verdict import Verdict, judge
 
@@ -121,7 +122,7 @@ def test_the_other_control_of_chunked_itself_is_sequential() -> None:
 
 def test_a_case_is_explained_once_and_referred_to_after_that() -> None:
     fault = Implementation("explained_once", _one_wrong_element)
-    records: list[Record] = []
+    records: list[Record | Failure] = []
     case = Case(fault, Problem("typical", SHORT, "f64"), 1)
     messages = []
     for quantity in ("o", "final_state", "dv"):
@@ -133,7 +134,10 @@ def test_a_case_is_explained_once_and_referred_to_after_that() -> None:
     assert "worst first" in messages[0]
     assert "worst first" not in messages[1]
     assert f"explained at {Item(case, 0, 'o').name}" in messages[1]
-    assert [(r.quantity, r.passes) for r in records] == [("o", False), ("final_state", True), ("dv", False)]
+    judged = [(r.quantity, r.passes) for r in records if isinstance(r, Record)]
+    assert judged == [("o", False), ("final_state", True), ("dv", False)]
+    kept = [r for r in records if isinstance(r, Failure)]
+    assert [(r.message, list(r.right)) for r in kept] == [(messages[0], ["final_state"])]
 
 
 def test_a_mesh_larger_than_the_devices_fails_with_the_reason() -> None:

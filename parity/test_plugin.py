@@ -164,11 +164,93 @@ def test_one_process_and_two_give_the_same_table(kernels: Path, tmp_path: Path) 
     assert (tmp_path / "0" / "accuracy.json").read_bytes() == (tmp_path / "2" / "accuracy.json").read_bytes()
 
 
+EXPECTED = """
+[[expected]]
+implementation = "too_large"
+quantity = "o"
+kind = "deviation"
+units = {units}
+reason = "it is a percent too large"
+issue = "example.org/1"
+
+[[expected]]
+implementation = "raises"
+quantity = ["o", "final_state"]
+kind = "xfail"
+reason = "the kernel is not here"
+issue = "example.org/2"
+
+[[expected]]
+implementation = "raises"
+quantity = ["dq", "dk", "dv", "dg", "dbeta", "dh0"]
+kind = "not_applicable"
+reason = "nor is its backward"
+issue = "example.org/2"
+"""
+
+
+def _expecting(kernels: Path, tmp_path: Path, text: str, *chosen: str) -> subprocess.CompletedProcess[str]:
+    path = tmp_path / "expected.toml"
+    path.write_text(text)
+    specs = [x for name in ("TOO_LARGE", "BOTH") for x in ("--implementation", f"{kernels}:{name}")]
+    return _pytest("-n0", *specs, "--expect", str(path), f"--parity-report={tmp_path}", *chosen)
+
+
+def test_what_is_expected_is_green_counted_and_never_in_silence(kernels: Path, tmp_path: Path) -> None:
+    text = EXPECTED.format(units="[1e10, 1e17]")
+    done = _expecting(kernels, tmp_path, text, "-k", "f64 and short and typical and not right")
+    assert done.returncode == 0, done.stdout
+    assert "8 passed, 6 skipped" in done.stdout
+    assert "2 xfailed" in done.stdout
+    assert "not applicable, 6 items: raises: nor is its backward (example.org/2)" in done.stdout
+    rows = {
+        (r["implementation"], r["quantity"]): r for r in json.loads((tmp_path / "accuracy.json").read_text())["rows"]
+    }
+    counts = {key: (row["judged"], row["failed"], row["expected"]) for key, row in rows.items()}
+    assert counts["too_large", "o"] == counts["raises", "final_state"] == (1, 0, 1)
+    assert counts["too_large", "dq"] == (1, 0, 0)
+    assert rows["too_large", "o"]["units"] > rows["too_large", "o"]["limit"]
+
+
+def test_what_improved_is_red_and_so_is_what_got_worse(kernels: Path, tmp_path: Path) -> None:
+    for units, says in (("[1e18, 1e19]", "it improved to"), ("[33, 100]", "more than the 33 to 100 units that")):
+        text = EXPECTED.format(units=units)
+        done = _expecting(kernels, tmp_path, text, "-k", "f64 and short and typical and too_large")
+        assert done.returncode == 1
+        assert "1 failed, 7 passed" in done.stdout
+        assert says in done.stdout
+        assert f'--expect "{tmp_path / "expected.toml"}"' in done.stdout
+
+
+def test_what_was_expected_to_fail_and_passes_is_red(kernels: Path, tmp_path: Path) -> None:
+    text = EXPECTED.format(units="[1e10, 1e17]").replace('"raises"', '"right"')
+    done = _expecting(kernels, tmp_path, text, "-k", "f64 and short and typical and right and (o or final_state)")
+    assert done.returncode == 1
+    assert done.stdout.count("it was expected to fail, and passes: take out") == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (EXPECTED.format(units="[30, 50]"), "units begin at 30, within the limit 32 of too_large-f64-"),
+        (EXPECTED.format(units="[40, 50]").replace("too_large", "too_small"), "no item of the matrix has"),
+        (EXPECTED.format(units="[40, 50]").replace("issue", "ticket"), "issue must be given"),
+        ("[[expected", "it is not TOML"),
+    ],
+)
+def test_a_bad_file_of_expectations_is_one_clear_error(kernels: Path, tmp_path: Path, text: str, says: str) -> None:
+    done = _expecting(kernels, tmp_path, text, "-k", "short")
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR
+    assert says in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
         (("--implementation", "nowhere.py:KERNEL"), "there is no file"),
         (("--implementation", "kernel"), "expected FILE.py:NAME or package.module:NAME"),
+        (("--expect", "file.toml"), "--expect is for what comes with --implementation"),
         (("--seeds", "9-3"), "expected a seed or a range of seeds"),
         (("--seeds", "many"), "expected a seed or a range of seeds"),
     ],

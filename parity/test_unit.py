@@ -81,6 +81,15 @@ def test_a_ragged_last_block_is_not_padded():
     np.testing.assert_allclose(found[0, :, 0], [1 / 8, 1 / 3], rtol=1e-15)
 
 
+def test_blocks_may_be_shorter():
+    want = np.ones((1, 40, 1, 1))
+    got = want.copy()
+    got[0, 17] = 2.0
+    for found in (units(got, want, want, **F32, block=16), in_units(got - want, want, want, **F32, block=16)):
+        assert np.flatnonzero(found[0, :, 0] > 0).tolist() == [1]
+        assert found.shape == (1, 3, 1)
+
+
 @pytest.mark.parametrize("tokens", [1, 63, 64, 65, 128])
 def test_blocks_cover_every_token(tokens):
     want = np.ones((1, tokens, 1, 1))
@@ -139,7 +148,8 @@ def test_no_allowance_makes_it_finite(bad, terms):
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_a_truth_that_is_not_finite_judges_nobody(bad):
-    x, broken = np.ones((1, 2, 1, 2)), np.full((1, 2, 1, 2), bad)
+    x, broken = np.ones((1, 2, 1, 2)), np.ones((1, 2, 1, 2))
+    broken[0, 1, 0, 1] = bad
     for arguments in ((x, broken, x), (x, x, broken), (broken, broken, x)):
         with pytest.raises(ValueError, match="must be finite"):
             units(*arguments, **F32)
@@ -185,6 +195,28 @@ def test_without_an_output_rounding_the_truth_itself_grants_nothing():
     want = some(1, 4, 1, 2)
     assert units(want, want, 0 * want, **EXACT).item() == 0
     assert units(np.nextafter(want, np.inf), want, 0 * want, **EXACT).item() == np.inf
+
+
+def test_an_arithmetic_without_rounding_grants_nothing_however_large_kappa_is():
+    want = np.ones((1, 4, 1, 2))
+    assert units(want + 1e-9, want, 1e9 * want, u_c=0.0, u_out=0.0, floor=TINY).item() == np.inf
+    assert units(want + 1e-9, 0 * want + 1.0, 0 * want, u_c=U, u_out=0.0, floor=TINY).item() == np.inf
+
+
+def test_one_element_that_may_err_is_enough_for_its_block():
+    want, kappa = np.zeros((1, 4, 1, 2)), np.zeros((1, 4, 1, 2))
+    kappa[0, 2, 0, 1] = 1.0
+    assert units(want + U, want, kappa, u_c=U, u_out=0.0, floor=0.0).item() == pytest.approx(8**0.5)
+    assert units(kappa + U, kappa, want, u_c=0.0, u_out=U, floor=0.0).item() == pytest.approx(8**0.5)
+
+
+@pytest.mark.parametrize(
+    ("got", "want", "kappa"), [(-1.7e308, 1.7e308, 1.0), (1.0, 0.0, 0.0), (0.0, 0.0, 0.0), (1e300, 1e-300, 1e-300)]
+)
+def test_nothing_is_said_on_the_way(recwarn, got, want, kappa):
+    """Where a division is by zero, or an error overflows, that is known, and a warning would be taken for a finding."""
+    units(*(np.full((1, 2, 1, 2), x) for x in (got, want, kappa)), **NO_FLOOR)
+    assert not recwarn.list
 
 
 def test_equality_is_asked_block_by_block():

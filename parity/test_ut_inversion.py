@@ -10,11 +10,12 @@ from oracles.conditioning import rms_response
 from oracles.gated_delta_rule.ball import distance
 from oracles.stream import Stream
 from oracles.ut_inversion import ball, float64
-from parity.limits import CERTIFIED_SHARE, LIMITS
 from parity.precision import SMALLEST_NORMAL, UNIT_ROUNDOFF, round_to
 from parity.problem import Problem
 from parity.regimes import REGIMES
 from parity.shapes import RAGGED, WIDE, Shape
+from parity.tolerances.limits import limits
+from parity.truth import CERTIFIED_SHARE
 from parity.unit import in_units, units
 
 INVERSES = {"substitution": substitution}
@@ -57,7 +58,9 @@ def test_ut_inversion(name: str, dtype: str, regime: str, shape: Shape) -> None:
     u, floor = UNIT_ROUNDOFF[dtype], SMALLEST_NORMAL[dtype]
     for quantity, x, right, moves in zip(("T", "dS"), got, want, kappa, strict=True):
         found = units(_blocks(x.astype(np.float64)), _blocks(right), _blocks(moves), u_c=u, u_out=u, floor=floor)
-        assert found.max() <= LIMITS[dtype], f"{quantity} is off by {found.max():.3g} units in matrix {found.argmax()}"
+        assert found.max() <= limits().base[dtype].units, (
+            f"{quantity} is off by {found.max():.3g} units in matrix {found.argmax()}"
+        )
 
 
 @pytest.mark.parametrize("regime", REGIMES)
@@ -75,4 +78,4 @@ def test_the_oracle_is_certified(regime: str) -> None:
         found = in_units(
             _blocks(bound), _blocks(x), _blocks(moves), u_c=2.0**-24, u_out=2.0**-24, floor=SMALLEST_NORMAL["f32"]
         )
-        assert found.max() <= CERTIFIED_SHARE["f32"] * LIMITS["f32"]
+        assert found.max() <= CERTIFIED_SHARE["f32"] * limits().base["f32"].units

@@ -65,7 +65,7 @@ def block_rms(x: Float[np.ndarray, "B T H size"], block: int = BLOCK) -> Float[n
     """The rms of each block, scaled by its largest element so that no square underflows or overflows."""
     largest = _blocks(np.abs(x), np.max, block)
     per_token = np.repeat(largest, block, axis=1)[:, : x.shape[1], :, None]
-    scaled = np.divide(x, per_token, out=np.zeros_like(x), where=per_token > 0)
+    scaled = x / np.where(per_token > 0, per_token, 1.0)
     return largest * np.sqrt(_blocks(scaled * scaled, np.mean, block))
 
 

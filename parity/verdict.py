@@ -8,10 +8,11 @@ import numpy as np
 
 from implementations.contract import Dtype
 from oracles.gated_delta_rule import QUANTITIES
-from parity.limits import limit
 from parity.matrix import Case
 from parity.precision import SMALLEST_NORMAL, UNIT_ROUNDOFF, dtype_of, round_to
 from parity.run import REPLICATED, Answer, run
+from parity.tolerances.limits import resolve
+from parity.tolerances.platforms import current
 from parity.truth import Truth, per_token, truth
 from parity.unit import BLOCK, units
 
@@ -29,12 +30,16 @@ class Worst:
 
 @dataclass(frozen=True)
 class Finding:
-    """One quantity of one rank. `failure` says why nothing could be measured; then units are infinite."""
+    """One quantity of one rank. `failure` says why nothing could be measured; then units are infinite.
+
+    `limit_row`: the row of the table of limits that decided.
+    """
 
     rank: int
     quantity: str
     units: np.ndarray  # [B, blocks, H]
     limit: float
+    limit_row: str
     relative_error: float
     worst: Worst | None
     failure: str | None = None
@@ -75,10 +80,17 @@ def judge(case: Case) -> Verdict:
 def _find(case: Case, wanted: Truth, answer: Answer, rank: int, quantity: str) -> Finding:
     dtype = case.problem.dtype
     arithmetic, output = cast(Dtype, case.implementation.arithmetic[dtype]), dtype_of(quantity, dtype)
-    allowed = limit(arithmetic, output)
+    allowed = resolve(
+        arithmetic,
+        implementation=case.implementation.name,
+        dtype=dtype,
+        quantity=quantity,
+        regime=case.problem.regime,
+        platform=current(),
+    )
     if quantity in answer.failures:
         infinite = np.full((1, 1, 1), np.inf)
-        return Finding(rank, quantity, infinite, allowed, np.inf, None, answer.failures[quantity])
+        return Finding(rank, quantity, infinite, allowed.units, allowed.name, np.inf, None, answer.failures[quantity])
 
     def measure(piece: np.ndarray) -> Finding:
         got = per_token(quantity, piece.astype(np.float64))
@@ -97,7 +109,7 @@ def _find(case: Case, wanted: Truth, answer: Answer, rank: int, quantity: str) -
             floor=SMALLEST_NORMAL[arithmetic],
         )
         worst = _worst(piece, got, want, found, quantity, first)
-        return Finding(rank, quantity, found, allowed, _relative_error(got, want), worst)
+        return Finding(rank, quantity, found, allowed.units, allowed.name, _relative_error(got, want), worst)
 
     returned = [answers[quantity][rank] for answers in (answer.pieces, answer.in_vjp) if quantity in answers]
     return max((measure(piece) for piece in returned), key=lambda finding: finding.worst_units)

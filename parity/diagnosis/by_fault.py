@@ -65,7 +65,7 @@ def read(verdict: Verdict) -> str:
     earlier = _searched.setdefault(case.compilation, case.name)
     if earlier != case.name:
         return f"    the fault catalogue was run for {earlier}, the first failing case of this compilation"
-    search = resembling(case, candidates(verdict))
+    search = resembling(case)
     fitted += [resemblance.fault for resemblance in search.found]
     return _told(search, "run on these inputs") if search.found else ""
 
@@ -81,12 +81,13 @@ def _told(search: Search, how: str) -> str:
     return "\n".join(f"    {line}" for line in [*lines, f"({count} {how})"])
 
 
-def resembling(case: Case, faults: Sequence[Fault]) -> Search:
-    """Every one of `faults` that is as near to the failing result as rounding allows, or nearly so; best first.
+def resembling(case: Case, faults: Sequence[Fault] | None = None) -> Search:
+    """Every one of `faults` (all that can be the cause, where none are given) that is as near to the failing result as rounding allows, or nearly so; best first.
 
     Only those that are as near as the best one is: a fault that explains less is not the cause.
     """
     verdict = judge(case)
+    faults = candidates(verdict) if faults is None else faults
     failing = results(run(case.implementation, case.problem, case.ranks))
     distances: dict[Fault, list[Distances]] = {fault: [] for fault in faults}
     compared = 0

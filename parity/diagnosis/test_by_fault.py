@@ -53,7 +53,7 @@ def case_of(implementation, regime="long_memory", ranks=1):
 
 
 def named(case):
-    return [resemblance.fault.name for resemblance in resembling(case, candidates_of(judge(case))).found]
+    return [resemblance.fault.name for resemblance in resembling(case).found]
 
 
 def update_with_u(*inputs, **keywords):
@@ -86,7 +86,7 @@ ELSEWHERE = {
 
 @pytest.mark.parametrize("name", ELSEWHERE)
 def test_a_fault_is_named_in_other_code(name):
-    search = resembling(ELSEWHERE[name], candidates_of(judge(ELSEWHERE[name])))
+    search = resembling(ELSEWHERE[name])
     assert [resemblance.fault.name for resemblance in search.found] == [name]
     # In units of the truth: where that has decayed to nothing, the rounding of what stands there instead is many.
     assert search.found[0].units <= 1e-9 * search.found[0].oracle_units

@@ -1,7 +1,5 @@
 """The first stage that is wrong: what is planted there is named there, and nothing is named where nothing is wrong."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -14,7 +12,6 @@ from parity.diagnosis import by_stage
 from parity.diagnosis.by_stage import BadStages, stage_units
 from parity.diagnosis.conftest import answers_with
 from parity.faults.catalogue import CATALOGUE
-from parity.faults.edits import edited
 from parity.matrix import Case
 from parity.problem import Problem
 from parity.shapes import RAGGED
@@ -116,18 +113,10 @@ def test_rows_of_padding_are_nobodys_business():
     ],
 )
 def test_a_mistake_in_our_own_code_is_found_where_it_was_made(name, ranks, first):
-    edits = next(fault.edits for fault in CATALOGUE if fault.name == name)
-    module = "implementations.context_parallel.two_phase" if ranks > 1 else "implementations.chunked"
-    right = TWO_PHASE if ranks > 1 else CHUNKED
-    units = stage_units(Case(replace(right, stages=edited(f"{module}:stages", *edits)), PROBLEM, ranks))
+    fault = next(fault for fault in CATALOGUE if fault.name == name)
+    units = stage_units(Case(fault.planted(ranks > 1), PROBLEM, ranks))
     wrong = [stage for stage, found in units.items() if not found.max() <= 32]
     assert wrong[0] == first
-
-
-def test_a_fault_around_the_inputs_has_no_stages():
-    """Those of the implementation inside would be right, and speak of other inputs."""
-    around = next(fault for fault in CATALOGUE if fault.name == "gate_of_head_0")
-    assert around.on(CHUNKED).stages is None
 
 
 def test_an_implementation_without_stages_has_no_reading():

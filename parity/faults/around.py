@@ -4,7 +4,7 @@ Gradients stay honest: they are those of the transformed call, through `jax.vjp`
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -24,6 +24,9 @@ class Inputs(NamedTuple):
     g: Array
     beta: Array
     h0: Array
+
+
+TOKENS = ("q", "k", "v", "g", "beta")
 
 
 class Outputs(NamedTuple):
@@ -65,13 +68,14 @@ def around(
     inputs: Callable[[Inputs, Setting], Inputs] = _unchanged,
     outputs: Callable[[Outputs, Setting], Outputs] = _unchanged,
 ) -> Wrap:
-    """The call with both transformed; its gradients are those of the whole."""
+    """The call with both transformed; its gradients are those of the whole, its stages those of the changed inputs."""
 
     def wrap(implementation: Implementation) -> Implementation:
         def call(*given: Array, **keywords: Any) -> tuple[Array, Array]:
             setting = _setting(keywords)
             o, final_state = implementation.call(*inputs(Inputs(*given), setting), **keywords)
-            return tuple(outputs(Outputs(jnp.asarray(o), jnp.asarray(final_state)), setting))
+            o, final_state = outputs(Outputs(jnp.asarray(o), jnp.asarray(final_state)), setting)
+            return o, final_state
 
         def vjp(*given: Array, **keywords: Any) -> tuple[Array, ...]:
             """The chain rule by hand, around a vjp that jax cannot look into."""
@@ -82,8 +86,15 @@ def around(
             gradients = implementation.vjp(*inside, *to_outputs(tuple(given[6:])), **keywords)  # type: ignore[misc]
             return to_inputs(tuple(jnp.asarray(x) for x in gradients))
 
-        # Its stages would be those of the inputs as they were given.
-        return replace(implementation, call=call, vjp=vjp if implementation.vjp else None, stages=None)
+        def stages(*given: Array, **keywords: Any) -> Mapping[str, Any]:
+            return implementation.stages(*inputs(Inputs(*given), _setting(keywords)), **keywords)  # type: ignore[misc]
+
+        return replace(
+            implementation,
+            call=call,
+            vjp=vjp if implementation.vjp else None,
+            stages=stages if implementation.stages else None,
+        )
 
     return wrap
 

@@ -115,7 +115,6 @@ COTANGENTS = (
         "dh0",
         _final_state_cotangent_of_every_rank,
         "long_memory",
-        "zero_keys",
         ranks=4,
     ),
     _wrong(

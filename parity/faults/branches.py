@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from parity.faults.chunk import ATTENTION, INVERSE, K_DECAYED, WRITTEN, D, G, S, U, W
+from parity.faults.chunk import ATTENTION, INVERSE, K_DECAYED, WRITTEN, G, S, U, W
 from parity.faults.edits import Edit
 from parity.faults.fault import Fault
 
@@ -36,7 +36,12 @@ def inverse_with_adjoint(adjoint: str) -> str:
 
 RIGHT_ADJOINT = "-jnp.tril(t(T) @ dT @ t(T), -1)"
 UNMASKED_ADJOINT = "-(t(T) @ dT @ t(T))"
-S_UNMASKED = S.replace("jnp.tril(", "(").replace(", -1)", ")")
+# Above the diagonal D is 0, which would be a mask too.
+S_UNMASKED = (
+    S.replace("jnp.tril(", "(")
+    .replace(", -1)", ")")
+    .replace("* D", "* jnp.exp(jnp.minimum(G[..., :, None] - G[..., None, :], 0.0))")
+)
 
 INSIDE_A_CHUNK = (
     _wrong(
@@ -50,8 +55,7 @@ INSIDE_A_CHUNK = (
         "inverse_adjoint_not_masked",
         "dS is not masked strictly lower",
         "dk",
-        _chunked(S, f"{S_UNMASKED}\n    S = S.at[...].set(S)"),
-        _chunked(D, "D = jnp.exp(jnp.minimum(G[..., :, None] - G[..., None, :], 0.0))"),
+        _chunked(S, S_UNMASKED),
         _inversion(INVERSE, inverse_with_adjoint(UNMASKED_ADJOINT)),
         right=("dv", "dh0"),
     ),

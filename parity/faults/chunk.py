@@ -152,9 +152,9 @@ EXPONENTIALS = (
         "D is masked after exp: a finite forward, and gradients that are not",
         _chunked(D, "D = jnp.tril(jnp.exp(G[..., :, None] - G[..., None, :]))"),
         "strong_decay",
-        quantity="dk",
+        quantity="dg",
         dtype="f32",
-        right=("o", "final_state"),
+        right=("o", "final_state", "dk"),
     ),
     _wrong(
         "factored_exponentials_overflow",

@@ -1,5 +1,5 @@
-"""A mistake as a small edit of right source code: modules are executed again with the edit made, and with new names
-for nothing: what is not edited stays the original.
+"""A mistake as a small edit of right source code: the modules that it concerns are executed once more with the edit
+made, and all others stay as they are.
 """
 
 import ast
@@ -7,7 +7,7 @@ import importlib
 import inspect
 import linecache
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -24,14 +24,14 @@ class Edit:
     new: str
 
 
-def edited(target: str, *edits: Edit) -> Callable[..., Any]:
-    """The function `package.module:function` as it would be with `edits` made.
+def edited(target: str, *edits: Edit) -> Any:
+    """What `package.module:name` would be, a function or a record, with `edits` made.
 
     Copies are executed of the edited modules, and of those between them and the target; all others are shared with the
     rest of the process, so that a class that is not edited is the same class. Copies are not type-checked on calls.
     Raises ValueError where `old` does not occur exactly once, or where the target does not import an edited module.
     """
-    name, _, function = target.partition(":")
+    name, _, attribute = target.partition(":")
     importlib.import_module(name)
     concerned = _concerned(name, {edit.module for edit in edits})
     missing = sorted({edit.module for edit in edits} - set(concerned))
@@ -41,7 +41,7 @@ def edited(target: str, *edits: Edit) -> Callable[..., Any]:
     with _replaced_modules():
         for module, source in sources.items():
             _execute(module, source)
-        return getattr(sys.modules[name], function)
+        return getattr(sys.modules[name], attribute)
 
 
 def is_within(target: str, *edits: Edit) -> bool:

@@ -18,8 +18,8 @@ Kind = Literal["hand_over", "chunk", "rule", "backward", "precision", "interface
 STRUCTURAL = 1000.0  # times the limit in f64: such a mistake is not a matter of precision
 LEAST = 4.0  # times the limit: the least by which any fault must exceed it
 
-ONE_DEVICE = ("implementations.chunked:chunked", "implementations.sequential:sequential")
-OVER_RANKS = "implementations.context_parallel.two_phase:two_phase"
+ONE_DEVICE = ("implementations.chunked:CHUNKED", "implementations.sequential:SEQUENTIAL")
+OVER_RANKS = "implementations.context_parallel.two_phase:TWO_PHASE"
 
 
 class NotApplicable(Exception):
@@ -96,5 +96,6 @@ def _planted(fault: Fault, context_parallel: bool) -> Implementation | None:
         return replace(fault.wrap(TWO_PHASE if context_parallel else CHUNKED), name=fault.name)
     for target in (OVER_RANKS,) if context_parallel else ONE_DEVICE:
         if is_within(target, *fault.edits):
-            return Implementation(fault.name, edited(target, *fault.edits), context_parallel=context_parallel)
+            record: Implementation = edited(target, *fault.edits)
+            return replace(record, name=fault.name)
     return None

@@ -1,13 +1,15 @@
 """Faults of the hand-over between ranks: of the exchange of their affine maps, and of the order of ranks."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from parity.faults.around import Inputs, Outputs, Setting, Wrap, around
+from implementations.contract import Implementation
+from parity.faults.around import TOKENS, Inputs, Outputs, Setting, Wrap, around
 from parity.faults.edits import Edit
 from parity.faults.fault import Fault
 
@@ -39,13 +41,16 @@ def _in_order(order_of: Callable[[int], Sequence[int]]) -> Wrap:
         return pieces[:, np.asarray(order)].reshape(x.shape)
 
     def inputs(x: Inputs, setting: Setting) -> Inputs:
-        *tokens, h0 = x
-        return Inputs(*(permute(y, order_of(setting.ranks)) for y in tokens), h0)
+        return x._replace(**{name: permute(getattr(x, name), order_of(setting.ranks)) for name in TOKENS})
 
     def outputs(x: Outputs, setting: Setting) -> Outputs:
         return x._replace(o=permute(x.o, np.argsort(order_of(setting.ranks)).tolist()))
 
-    return around(inputs, outputs)
+    def wrap(implementation: Implementation) -> Implementation:
+        # What is computed on the way stands at the place of other tokens.
+        return replace(around(inputs, outputs)(implementation), stages=None)
+
+    return wrap
 
 
 def _two_axes_swapped(ranks: int) -> list[int]:

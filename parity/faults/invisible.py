@@ -3,7 +3,7 @@
 Each has its proof, and a test that it passes. Notation as in `implementations.chunked`.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 
 from implementations.contract import Implementation
@@ -33,7 +33,8 @@ class Invisible:
 
 @cache
 def _implementation(invisible: Invisible) -> Implementation:
-    return Implementation(invisible.name, edited("implementations.chunked:chunked", *invisible.edits))
+    record: Implementation = edited("implementations.chunked:CHUNKED", *invisible.edits)
+    return replace(record, name=invisible.name)
 
 
 _PADS_COME_LAST = (

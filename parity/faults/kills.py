@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 
 from oracles.gated_delta_rule import QUANTITIES
@@ -54,12 +54,12 @@ def as_markdown(kills: Iterable[Kill], title: str) -> str:
     return "\n".join([*head, *rows]) + "\n"
 
 
-def as_json(kills: Iterable[Kill]) -> str:
+def as_json(kills: Iterable[Kill], environment: Mapping[str, object]) -> str:
     """Full precision; an infinite number is the string "inf", for JSON has none."""
     rows = [asdict(kill) for kill in _in_order(kills)]
     for row in rows:
         row["units"] = {q: x if math.isfinite(x) else "inf" for q, x in row["units"].items()}
-    return json.dumps({"kills": rows}, indent=1, allow_nan=False) + "\n"
+    return json.dumps({"environment": dict(environment), "kills": rows}, indent=1, allow_nan=False) + "\n"
 
 
 def _in_order(kills: Iterable[Kill]) -> list[Kill]:

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from implementations.contract import Implementation
-from parity.faults.around import Gradients, Inputs, Outputs, Pullback, Setting, Wrap, around, around_gradients
+from parity.faults.around import TOKENS, Gradients, Inputs, Outputs, Pullback, Setting, Wrap, around, around_gradients
 from parity.faults.fault import Fault
 from parity.faults.kills import EVERY_QUANTITY
 
@@ -20,8 +20,9 @@ def _answers(change: Callable[[Array], Array]) -> Wrap:
         return Gradients(*(change(d) for d in pullback(x, cotangents)))
 
     def wrap(implementation: Implementation) -> Implementation:
-        def call(*inputs: Array, **keywords: Any) -> tuple[Array, ...]:
-            return tuple(change(x) for x in implementation.call(*inputs, **keywords))
+        def call(*inputs: Array, **keywords: Any) -> tuple[Any, Any]:
+            o, final_state = implementation.call(*inputs, **keywords)
+            return change(o), change(final_state)
 
         return replace(around_gradients(gradients)(implementation), call=call)
 
@@ -29,9 +30,8 @@ def _answers(change: Callable[[Array], Array]) -> Wrap:
 
 
 def _tokens_of_the_next_rank(x: Inputs, setting: Setting) -> Inputs:
-    *tokens, h0 = x
     size = x.v.shape[1] // setting.ranks
-    return Inputs(*(jnp.roll(y, -size, axis=1) for y in tokens), h0)
+    return x._replace(**{name: jnp.roll(getattr(x, name), -size, axis=1) for name in TOKENS})
 
 
 def _null(name: str, cause: str, wrap: Wrap, *regimes: str, ranks: int = 1) -> Fault:

@@ -11,6 +11,8 @@ from parity.faults.catalogue import CATALOGUE, NULL_MODELS
 from parity.faults.kills import Kill, as_json, as_markdown, as_text
 from parity.faults.planting import plantings
 from parity.plugin import IMPLEMENTATIONS
+from parity.report.command import refresh
+from parity.tolerances.provenance import provenance
 
 KILL = "fault kill"
 TITLE = "Planted faults: worst units by quantity"
@@ -88,8 +90,9 @@ class KillReporter:
         self.directory.mkdir(parents=True, exist_ok=True)
         markdown = as_markdown(self.kills, TITLE)
         (self.directory / "kills.md").write_text(markdown, encoding="utf-8")
-        (self.directory / "kills.json").write_text(as_json(self.kills), encoding="utf-8")
+        (self.directory / "kills.json").write_text(as_json(self.kills, provenance()), encoding="utf-8")
         terminalreporter.write_line(f"written to {self.directory / 'kills.md'} and kills.json")
+        terminalreporter.write_line(refresh(self.directory))
         summary = os.environ.get("GITHUB_STEP_SUMMARY")
         if summary:
             with open(summary, "a", encoding="utf-8") as file:

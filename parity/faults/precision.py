@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import jax.numpy as jnp
 from jaxtyping import Array
@@ -21,7 +22,7 @@ WEAK = ("long_memory", "typical")
 _EINSUM = "return jnp.einsum(subscripts, *operands, precision=jax.lax.Precision.HIGHEST)"
 
 
-def _rounded(x: Array, dtype: object = jnp.bfloat16) -> Array:
+def _rounded(x: Array, dtype: Any = jnp.bfloat16) -> Array:
     return x.astype(dtype).astype(x.dtype)
 
 
@@ -54,7 +55,13 @@ INPUTS = (
     _given(
         "beta_in_bf16", "beta is rounded to bf16", lambda x: x._replace(beta=_rounded(x.beta)), source="sglang #38975"
     ),
-    _given("gate_in_bf16", "the gate is rounded to bf16", lambda x: x._replace(g=_rounded(x.g)), source="vllm #42076"),
+    _given(
+        "gate_in_bf16",
+        "the gate is rounded to bf16",
+        lambda x: x._replace(g=_rounded(x.g)),
+        regimes=("typical", "correlated_keys"),
+        source="vllm #42076",
+    ),
     _given("keys_in_bf16", "keys are rounded to bf16", lambda x: x._replace(k=_rounded(x.k))),
     _given("values_in_bf16", "values are rounded to bf16", lambda x: x._replace(v=_rounded(x.v))),
     _given("initial_state_in_bf16", "the initial state is rounded to bf16", lambda x: x._replace(h0=_rounded(x.h0))),
@@ -82,7 +89,7 @@ INPUTS = (
         "the initial state is rounded to bf16 where the tokens are bf16",
         lambda x: x._replace(h0=_rounded(x.h0)),
         quantity="final_state",
-        regimes=("long_memory", "zero_keys"),
+        regimes=("long_memory",),
         dtype="bf16",
     ),
 )
@@ -190,6 +197,7 @@ BETWEEN_RANKS = (
             "pairs = jax.lax.all_gather(pair, axes)",
             "pairs = jax.lax.all_gather((pair[0].astype(jnp.bfloat16).astype(pair[0].dtype), pair[1]), axes)",
         ),
+        regimes=("long_memory", "correlated_keys"),
         ranks=4,
         first_bad_rank=1,
     ),

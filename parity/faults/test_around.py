@@ -66,6 +66,13 @@ def test_gradients_through_a_vjp_of_the_records_own_are_those_of_jax(wrap, argum
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
 
 
+def test_stages_are_those_of_the_changed_inputs(arguments):
+    record = replace(OF_JAX, stages=lambda *x, **keywords: {"S": x[3]})
+    assert around(tiled)(OF_JAX).stages is None
+    found = around(tiled)(record).stages(*arguments[:6], **KEYWORDS)
+    np.testing.assert_array_equal(found["S"], jnp.tanh(arguments[3]))
+
+
 def test_a_record_that_jax_differentiates_still_is():
     assert around(tiled)(OF_JAX).vjp is None
 

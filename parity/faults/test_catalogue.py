@@ -5,6 +5,7 @@ from collections import Counter
 
 import pytest
 
+from implementations.chunked import CHUNKED
 from implementations.context_parallel.two_phase import TWO_PHASE
 from implementations.sequential import SEQUENTIAL
 from oracles.gated_delta_rule import GRADIENTS, QUANTITIES
@@ -83,6 +84,12 @@ def test_an_edit_of_a_chunk_is_in_both():
 def test_a_fault_between_ranks_needs_ranks(name):
     assert BY_NAME[name].planted(context_parallel=False) is None
     assert BY_NAME[name].planted(context_parallel=True) is not None
+
+
+def test_the_stages_of_an_edited_record_are_edited_too():
+    planted_in = BY_NAME["s_without_decay"].implementation
+    assert planted_in.stages is not CHUNKED.stages
+    assert planted_in.stages.__globals__["prepare_in_stages"] is planted_in.call.__globals__["prepare_in_stages"]
 
 
 def test_a_wrap_goes_around_any_implementation():

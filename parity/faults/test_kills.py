@@ -59,13 +59,15 @@ def test_what_is_not_applicable_says_why():
 
 def test_the_order_of_the_kills_does_not_matter():
     assert as_text(KILLS) == as_text(KILLS[::-1])
-    assert as_json(KILLS) == as_json(KILLS[::-1])
+    assert as_json(KILLS, {}) == as_json(KILLS[::-1], {})
     names = [line.split()[0] for line in as_text(KILLS).splitlines()[1:]]
     assert names == ["alive", "late", "nothing", "late"]
 
 
 def test_json_has_no_infinity_and_full_precision():
-    rows = json.loads(as_json([LATE]), parse_constant=lambda name: 1 / 0)["kills"]
+    document = json.loads(as_json([LATE], {"jax": "0"}), parse_constant=lambda name: 1 / 0)
+    assert document["environment"] == {"jax": "0"}
+    rows = document["kills"]
     assert rows[0]["units"] == UNITS | {"o": 1e9, "dk": 33.0, "dv": "inf"}
     assert (rows[0]["must_fail"], rows[0]["killed"], rows[0]["cause"]) == ("o", True, "a cause")
 

@@ -15,6 +15,7 @@ ROOT = Path(__file__).parents[2]
 
 KERNELS = """
 from dataclasses import replace
+from functools import partial
 import jax
 import numpy as np
 from implementations.chunked import CHUNKED, chunked
@@ -28,11 +29,19 @@ def wrong(*inputs, scale, chunk_size):
 
 WRONG = replace(CHUNKED, name="wrong", call=wrong)
 
-def vjp(*arguments, scale, chunk_size):
-    call = lambda *inputs: chunked(*inputs, scale=scale, chunk_size=chunk_size)
-    return tuple(np.asarray(x) for x in jax.vjp(call, *arguments[:6])[1](tuple(arguments[6:])))
+compiled = jax.jit(chunked, static_argnames=("scale", "chunk_size"))
 
-FOREIGN = replace(CHUNKED, name="foreign", vjp=vjp, traceable=False, arithmetic={"f32": "f32"})
+@partial(jax.jit, static_argnames=("scale", "chunk_size"))
+def gradients(*arguments, scale, chunk_size):
+    return jax.vjp(partial(chunked, scale=scale, chunk_size=chunk_size), *arguments[:6])[1](tuple(arguments[6:]))
+
+def call(*inputs, scale, chunk_size):
+    return tuple(np.asarray(x) for x in compiled(*inputs, scale=scale, chunk_size=chunk_size))
+
+def vjp(*arguments, scale, chunk_size):
+    return tuple(np.asarray(x) for x in gradients(*arguments, scale=scale, chunk_size=chunk_size))
+
+FOREIGN = replace(CHUNKED, name="foreign", call=call, vjp=vjp, traceable=False, arithmetic={"f32": "f32"})
 """
 
 

@@ -1,15 +1,19 @@
-"""Collect what the items of the gate found, and print and write the accuracy table at the end."""
+"""Collect what the items of the gate found, over all workers; at the end print the table and write the documents."""
 
 import os
-import platform
-from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
-from parity.report.accuracy import Record, as_json, as_markdown, as_text, table
+from parity.report.accuracy import Record, Row, as_json, as_markdown, as_text, table
+from parity.report.command import refresh
+from parity.report.documents import Failures
+from parity.report.failures import Failure
+from parity.report.json_form import decode, encode
+from parity.tolerances.provenance import provenance
 
 RECORD = "parity record"
+FAILURE = "parity failure"
 TITLE = "Accuracy, worst case per implementation, dtype and quantity"
 
 
@@ -19,10 +23,16 @@ class AccuracyReporter:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.records: list[Record] = []
+        self.failures: dict[tuple[str, int], Failure] = {}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        if report.when == "call":
-            self.records += [Record(**value) for name, value in report.user_properties if name == RECORD]  # type: ignore[arg-type]
+        if report.when != "call":
+            return
+        self.records += [Record(**value) for name, value in report.user_properties if name == RECORD]  # type: ignore[arg-type]
+        for name, value in report.user_properties:
+            if name == FAILURE:  # two workers may meet one case
+                failure: Failure = decode(Failure, value)
+                self.failures.setdefault((failure.case, failure.ranks), failure)
 
     @property
     def nothing_judged(self) -> bool:
@@ -44,22 +54,24 @@ class AccuracyReporter:
         if self.nothing_judged:
             terminalreporter.write_line("Nothing was judged: every item is not applicable.", red=True)
 
-        self.directory.mkdir(parents=True, exist_ok=True)
         markdown = as_markdown(rows, TITLE)
-        (self.directory / "accuracy.md").write_text(markdown, encoding="utf-8")
-        (self.directory / "accuracy.json").write_text(as_json(rows, TITLE, environment()), encoding="utf-8")
+        self._write(rows, markdown)
         terminalreporter.write_line(f"written to {self.directory / 'accuracy.md'} and accuracy.json")
+        terminalreporter.write_line(refresh(self.directory))
         summary = os.environ.get("GITHUB_STEP_SUMMARY")
         if summary:
             with open(summary, "a", encoding="utf-8") as file:
                 file.write(markdown)
 
+    def _write(self, rows: list[Row], markdown: str) -> None:
+        """The documents of the gate, failures.json also where nothing failed: an older one would be taken for ours."""
+        around = provenance()
+        failures = Failures([self.failures[key] for key in sorted(self.failures)], around)
+        self.directory.mkdir(parents=True, exist_ok=True)
+        (self.directory / "accuracy.md").write_text(markdown, encoding="utf-8")
+        (self.directory / "accuracy.json").write_text(as_json(rows, TITLE, around), encoding="utf-8")
+        (self.directory / "failures.json").write_text(encode(failures), encoding="utf-8")
+
     def _not_applicable(self) -> list[tuple[str, int]]:
         reasons = [f"{r.implementation}: {r.not_applicable}" for r in self.records if r.not_applicable]
         return [(reason, reasons.count(reason)) for reason in sorted(set(reasons))]
-
-
-def environment() -> dict[str, str]:
-    """What a number of the table depends on besides the code."""
-    packages = ("jax", "jaxlib", "numpy", "python-flint")
-    return {"python": platform.python_version(), "machine": platform.machine()} | {p: version(p) for p in packages}

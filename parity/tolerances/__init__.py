@@ -1,0 +1,1 @@
+"""How far off a result may be: limits that people set, observations that machines write, deviations of foreign code."""
