@@ -82,9 +82,10 @@ def _told(search: Search, how: str) -> str:
 
 
 def resembling(case: Case, faults: Sequence[Fault] | None = None) -> Search:
-    """Every one of `faults` (all that can be the cause, where none are given) that is as near to the failing result as rounding allows, or nearly so; best first.
+    """Those of `faults` that are as near to the failing result as rounding allows, or nearly so; best first.
 
-    Only those that are as near as the best one is: a fault that explains less is not the cause.
+    `faults`: all that can be the cause, where none are given. Only those are returned that are as near as the best one
+    is: a fault that explains less is not the cause.
     """
     verdict = judge(case)
     faults = candidates(verdict) if faults is None else faults
