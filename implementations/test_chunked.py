@@ -8,7 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from implementations.chunked import chunk_step, chunked, prepare, segment_sums
+from implementations.chunked import chunk_step, chunked, prepare, segment_sums, stages
+from implementations.contract import STAGES
 from implementations.sequential import sequential
 
 U = 2.0**-53
@@ -183,3 +184,22 @@ def test_inputs_are_checked(inputs, function):
         function(q, k, v, g, beta, jnp.swapaxes(h0, 2, 3))
     with pytest.raises(ValueError, match="chunk_size must be"):
         function(q, k, v, g, beta, h0, chunk_size=0)
+
+
+# Stages
+
+
+def test_stages_are_what_it_computes_on_the_way(inputs):
+    x = inputs(37)
+    found = jax.jit(functools.partial(stages, chunk_size=16))(*x)
+    sizes = {"R": 1, "N": 3, "B": 2, "Hv": 4, "C": 16, "K": 4, "V": 3}
+    assert found.keys() == {"S", "T", "w", "u", "entering_chunk"}
+    for name, stage in found.items():
+        assert stage.shape == tuple(sizes[axis] for axis in STAGES[name].split())
+    np.testing.assert_allclose(found["T"] @ (jnp.eye(16) + found["S"]) - jnp.eye(16), 0 * found["S"], atol=1e-13)
+    factors = jax.jit(functools.partial(prepare, scale=None, chunk_size=16))(*x[:5])
+    np.testing.assert_allclose(found["w"][0], factors.w, rtol=0, atol=1e-13)
+    np.testing.assert_allclose(found["u"][0], factors.u, rtol=0, atol=1e-13)
+    for chunk, tokens in enumerate((0, 16, 32)):
+        state = chunked(*(y[:, :tokens] for y in x[:5]), x[5])[1] if tokens else x[5]
+        np.testing.assert_allclose(found["entering_chunk"][0, chunk], state, rtol=0, atol=1e-13)

@@ -281,3 +281,19 @@ def test_an_initial_state_of_none_is_refused(inputs):
     *rest, _ = inputs()
     with pytest.raises(ValueError, match=r"initial_state must have shape .*; got None"):
         check_inputs(*rest, None, chunk_size=16)
+
+
+# Stages
+
+
+def test_stages_are_called_as_the_call_is():
+    def stages(q, k, v, g, beta, initial_state, *, scale, chunk_size):
+        return {}
+
+    assert Implementation("kernel", call, stages=stages).stages is stages
+    with pytest.raises(TypeError, match=r"^kernel: stages.* cannot be called as .*chunk_size, mesh, axes"):
+        Implementation("kernel", call_on_a_mesh, context_parallel=True, stages=stages)
+
+
+def test_an_implementation_need_not_expose_its_stages():
+    assert Implementation("kernel", call).stages is None

@@ -11,15 +11,26 @@ from implementations import Implementation
 from implementations.chunked import CHUNKED, chunked
 from implementations.context_parallel.two_phase import two_phase
 from implementations.contract import FEATURES
+from parity import explain as explain_module
 from parity import gate
+from parity.diagnosis import candidates
 from parity.explain import explain
+from parity.faults.catalogue import CATALOGUE
 from parity.faults.planted import no_exchange
 from parity.matrix import Case, Item
 from parity.problem import Problem
 from parity.report.accuracy import Record
 from parity.report.failures import Failure
 from parity.shapes import RAGGED, SHORT
-from parity.verdict import judge
+from parity.verdict import Verdict, judge
+
+
+@pytest.fixture(autouse=True)
+def few_known_faults(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The catalogue is run on a failure; three of its faults are enough here."""
+    few = tuple(fault for fault in CATALOGUE if fault.name in ("no_exchange", "gate_of_head_0", "dh0_dropped"))
+    monkeypatch.setattr(candidates, "CATALOGUE", few)
+    monkeypatch.setattr(candidates, "NULL_MODELS", ())
 
 
 def _message(implementation: Implementation, shape=SHORT, ranks: int = 1, quantity: str = "o", rank: int = 0) -> str:
@@ -43,6 +54,9 @@ def test_a_fault_of_the_hand_over_is_seen_from_its_rank_on() -> None:
     assert re.search(r"no_exchange on one rank: right \(worst \S+ units", text)
     assert re.search(r"chunked: right \(worst \S+ units", text)
     assert "by balls of" in text
+    assert "where\n    right on rank 0 and wrong from rank 1 on" in text
+    assert "known mistakes\n    within" in text
+    assert "no exchange between ranks: every rank but the first starts from zero (no_exchange, as in maxtext" in text
     assert text.endswith("the command")
     # worst first: no quantity is followed by one that is further over its limit
     units = [float(line.split()[1]) for line in text.split("units per rank\n")[1].split("\n\n")[0].splitlines()]
@@ -56,6 +70,29 @@ def test_the_worst_element_is_named_with_both_values_in_decimal_and_hex() -> Non
     assert re.search(r"got +2\.5 +0x1\.4000000000000p\+1", text)
     assert re.search(r"want +\S+ +-?0x1\.[0-9a-f]{13}p", text)
     assert "in 1 of 12 rows and heads: row 1 head 4" in text
+
+
+def test_what_is_not_known_is_left_out() -> None:
+    text = _message(Implementation("one_wrong_element", _one_wrong_element))
+    assert "known mistakes" not in text
+    assert "stages" not in text
+
+
+def test_a_diagnosis_that_fails_does_not_hide_the_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(verdict: Verdict) -> str:
+        raise ZeroDivisionError("of a\ndiagnosis")
+
+    for module in ("by_place", "by_stage", "by_fault", "controls"):
+        monkeypatch.setattr(getattr(explain_module, module), "read", broken)
+    text = _message(Implementation("one_wrong_element", _one_wrong_element))
+    assert text.count("\n    not known: ZeroDivisionError: of a diagnosis\n") == 4
+    assert "o[1, 5, 4, 3] (row, token, head, element) on rank 0" in text
+    assert text.endswith("the command")
+
+
+def test_stages_that_break_the_contract_are_said_to() -> None:
+    wrong = Implementation("one_wrong_element", _one_wrong_element, stages=lambda *_, **__: {"w": jnp.zeros(3)})
+    assert "stages\n    not known: BadStages: stage w must be [R N B Hv C K]" in _message(wrong)
 
 
 def test_what_was_raised_is_shown_once_with_what_it_cost() -> None:

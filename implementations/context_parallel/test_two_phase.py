@@ -9,7 +9,8 @@ import pytest
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from implementations.context_parallel.exchange import all_gather_prefix
-from implementations.context_parallel.two_phase import check_ranks, two_phase
+from implementations.context_parallel.two_phase import check_ranks, stages, two_phase
+from implementations.contract import STAGES
 from implementations.sequential import sequential
 
 pytestmark = pytest.mark.usefixtures("x64")
@@ -165,3 +166,33 @@ def test_a_call_checks_its_inputs_and_its_ranks(inputs):
         two_phase(*sequences, h0, mesh=mesh_of(context=2), axes="context")
     with pytest.raises(ValueError, match="R = 3"):
         two_phase(*sequences, h0, mesh=mesh_of(context=3), axes=AXES)
+
+
+# Stages
+
+
+def test_stages_are_what_it_computes_on_the_way(inputs):
+    """On four ranks, ten tokens each in chunks of 4, 4 and 2; without a mesh, the same tokens in one rank."""
+    x, mesh = inputs(TOKENS), mesh_of(context=4)
+    found = jax.jit(functools.partial(stages, chunk_size=4, mesh=mesh, axes=AXES))(*x)
+    for name, axes in STAGES.items():
+        sizes = {"R": 4, "N": 3, "B": 2, "Hv": 4, "C": 4, "K": 4, "V": 3}
+        assert found[name].shape == tuple(sizes[axis] for axis in axes.split())
+    ends = [sequential(*(y[:, : 10 * rank] for y in x[:5]), x[5])[1] if rank else x[5] for rank in range(4)]
+    for rank, state in enumerate(ends):
+        np.testing.assert_allclose(found["entering_rank"][rank], state, rtol=0, atol=1e-13)
+        np.testing.assert_allclose(found["entering_chunk"][rank, 0], state, rtol=0, atol=1e-13)
+    leaving = found["A"] @ found["entering_rank"] + found["B"]
+    np.testing.assert_allclose(leaving[:-1], found["entering_rank"][1:], rtol=0, atol=1e-13)
+    np.testing.assert_allclose(leaving[-1], sequential(*x)[1], rtol=0, atol=1e-13)
+
+
+def test_stages_show_the_exchange_that_was_made(inputs):
+    def from_zero(pair, initial_state, axes):
+        entering, final_state = all_gather_prefix(pair, initial_state, axes)
+        return 0 * entering, final_state
+
+    keywords = {"chunk_size": 4, "mesh": mesh_of(context=4), "axes": AXES, "exchange": from_zero}
+    found = jax.jit(functools.partial(stages, **keywords))(*inputs(TOKENS))
+    assert not found["entering_rank"].any()
+    assert found["A"].any()

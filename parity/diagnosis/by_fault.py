@@ -1,11 +1,12 @@
 """Which known mistake a failing result resembles: the fault catalogue, run on the failing problem."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
+from implementations.contract import Implementation
 from oracles.gated_delta_rule import GRADIENTS, OUTPUTS
 from parity.diagnosis import planted
 from parity.diagnosis.candidates import candidates
@@ -27,7 +28,8 @@ ROUNDING = 2.0
 
 NAMED = 3
 
-_ran: dict[str, str] = {}
+_searched: dict[str, str] = {}  # a compilation -> the case for which all of the catalogue was run
+_fitted: dict[Implementation, list[Fault]] = {}  # what an implementation's earlier failures resembled
 
 
 @dataclass(frozen=True)
@@ -48,31 +50,46 @@ class Search:
 
 
 def read(verdict: Verdict) -> str:
-    """The faults that the failure resembles; empty where there is none. Once for each compilation in this process."""
+    """The faults that the failure resembles; empty where there is none.
+
+    Those that an earlier failure of the implementation resembled are tried first; where they do not fit, all of the
+    catalogue is, once for each compilation in this process.
+    """
     case = verdict.case
-    earlier = _ran.setdefault(case.compilation, case.name)
+    if all(finding.passes or finding.failure for finding in verdict.findings.values()):
+        return ""  # nothing that was measured is wrong: there is nothing to resemble
+    fitted = _fitted.setdefault(case.implementation, [])
+    search = resembling(case, fitted)
+    if search.found:
+        return _told(search, "run on these inputs: what an earlier failure resembled")
+    earlier = _searched.setdefault(case.compilation, case.name)
     if earlier != case.name:
         return f"    the fault catalogue was run for {earlier}, the first failing case of this compilation"
     search = resembling(case)
-    if not search.found:
-        return ""
+    fitted += [resemblance.fault for resemblance in search.found]
+    return _told(search, "run on these inputs") if search.found else ""
+
+
+def _told(search: Search, how: str) -> str:
     best, *others = search.found
     lines = [f"within {best.units:.2g} units of: {_named(best)}, where the oracle is {best.oracle_units:.2g} away"]
     lines += [f"    and {x.units:.2g} of: {_named(x)}" for x in others[: NAMED - 1]]
     if others:
         more = f" ({len(others) + 1} in all)" if len(others) >= NAMED else ""
         lines.append(f"these cannot be told apart on this problem{more}")
-    return "\n".join(f"    {line}" for line in [*lines, f"({search.compared} known faults were run on these inputs)"])
+    count = f"{search.compared} known fault{'s' * (search.compared > 1)}"
+    return "\n".join(f"    {line}" for line in [*lines, f"({count} {how})"])
 
 
-def resembling(case: Case) -> Search:
-    """Every fault that is as near to the failing result as rounding allows, or nearly so; best first.
+def resembling(case: Case, faults: Sequence[Fault] | None = None) -> Search:
+    """Those of `faults` that are as near to the failing result as rounding allows, or nearly so; best first.
 
-    Only those that are as near as the best one is: a fault that explains less is not the cause.
+    `faults`: all that can be the cause, where none are given. Only those are returned that are as near as the best one
+    is: a fault that explains less is not the cause.
     """
     verdict = judge(case)
+    faults = candidates(verdict) if faults is None else faults
     failing = results(run(case.implementation, case.problem, case.ranks))
-    faults = candidates(verdict)
     distances: dict[Fault, list[Distances]] = {fault: [] for fault in faults}
     compared = 0
     for names in (OUTPUTS, GRADIENTS):  # gradients of those whose outputs agree

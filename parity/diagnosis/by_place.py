@@ -18,6 +18,8 @@ from parity.verdict import Verdict
 
 OF_KEY_HEADS = ("dq", "dk")
 
+APART = 2.0  # by this factor the mean gates of some heads must differ from those of the others, to be worth a word
+
 Wrong = Bool[np.ndarray, "R B chunks H"]
 
 
@@ -185,10 +187,11 @@ def _what_these_heads_share(wrong: list[int], places: Places) -> str:
         return ": all but the first of each key head"
     if group > 1 and wrong == [h for h in range(count) if h // group == wrong[0] // group]:
         return f": those of key head {wrong[0] // group}"
-    by_decay = np.argsort(-places.mean_gates, kind="stable").tolist()
-    if len(wrong) > 1 and wrong == sorted(by_decay[: len(wrong)]):
+    decay = np.abs(places.mean_gates)
+    others = [head for head in range(count) if head not in wrong]
+    if len(wrong) > 1 and APART * max(decay[wrong]) <= min(decay[others]):
         return ", those that decay least"
-    if len(wrong) > 1 and wrong == sorted(by_decay[-len(wrong) :]):
+    if len(wrong) > 1 and APART * max(decay[others]) <= min(decay[wrong]):
         return ", those that decay most"
     return ""
 

@@ -76,7 +76,7 @@ def _ask(case: Case) -> Stages:
             keywords |= {"mesh": mesh, "axes": AXES}
         inputs = [place(case.problem.arguments[n], mesh, over_tokens=n not in REPLICATED) for n in INPUTS]
 
-        def call(*inputs: jax.Array) -> Mapping[str, Any]:
+        def call(*inputs: jax.Array) -> Any:
             return implementation.stages(*inputs, **keywords)  # type: ignore[misc]
 
         returned = (jax.jit(call) if implementation.traceable else call)(*inputs)
