@@ -42,7 +42,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="append",
         default=[],
         metavar="FILE.toml",
-        help="what an --implementation is known to get wrong (docs/limits.md); repeatable; write --expect=FILE, with the =",
+        help="what an --implementation is known to get wrong (docs/limits.md); repeatable; with the =: --expect=FILE",
     )
     group.addoption(
         "--full",
