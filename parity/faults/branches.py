@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from parity.faults.chunk import ATTENTION, INVERSE, K_DECAYED, WRITTEN, G, S, U, W
+from parity.faults.chunk import ATTENTION, D_FROM_G, INVERSE, K_DECAYED, WRITTEN, D, G, S, U, W
 from parity.faults.edits import Edit
 from parity.faults.fault import Fault
 
@@ -111,6 +111,7 @@ INSIDE_A_CHUNK = (
         "dg is the gradient of the cumulative gate, without the reverse cumulative sum",
         "dg",
         _chunked(G, f"{G}\n    G = g + jax.lax.stop_gradient(G - g)"),
+        _chunked(D, D_FROM_G),
         right=("dq", "dk", "dv", "dbeta", "dh0"),
     ),
     _wrong(

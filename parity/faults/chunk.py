@@ -11,6 +11,11 @@ _inversion = partial(Edit, "implementations.ut_inversion.substitution")
 
 S = 'S = jnp.tril(beta[..., None] * einsum("nbhik,nbhjk->nbhij", k, k) * D, -1)'
 D = "D = jnp.exp(segment_sums(g))"
+# As published kernels have it, so that what is wrong in G is wrong everywhere.
+D_FROM_G = (
+    "D = jnp.exp(jnp.where(jnp.tril(jnp.ones(2 * G.shape[-1:], dtype=bool)), "
+    "G[..., :, None] - G[..., None, :], -jnp.inf))"
+)
 G = "G = jnp.cumsum(g, axis=-1)"
 T = "T = substitution(S)"
 W = 'w=einsum("nbhij,nbhjk->nbhik", T, (beta * jnp.exp(G))[..., None] * k)'

@@ -92,6 +92,19 @@ NO_EXCHANGE = _hand_over(
 
 ENTERING_STATES = (
     NO_EXCHANGE,
+    _hand_over(
+        "no_exchange_and_own_final_states",
+        "no exchange between ranks: every rank but the first starts from zero, and returns its own final state",
+        quantity="o",
+        regimes=("long_memory", "zero_keys"),
+        edits=(
+            _exchange(
+                _RETURN,
+                "own = jnp.where(jax.lax.axis_index(axes) == 0, initial_state, 0.0)\n    return own, apply(pair, own)",
+            ),
+        ),
+        source="maxtext #4348",
+    ),
     _scan_edited(
         "previous_b_only",
         "a rank starts from what the rank before it wrote, and forgets what had entered that one",

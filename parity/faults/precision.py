@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from parity.faults.around import Inputs, Outputs, Setting, around
-from parity.faults.chunk import INVERSE, WRITTEN, G
+from parity.faults.chunk import D_FROM_G, INVERSE, WRITTEN, D, G
 from parity.faults.edits import Edit
 from parity.faults.fault import LEAST, STRUCTURAL, Fault
 
@@ -153,6 +153,7 @@ ARITHMETIC = (
         "the cumulative gate is summed in bf16",
         "o",
         _chunked(G, "G = jnp.cumsum(g.astype(jnp.bfloat16), axis=-1).astype(g.dtype)"),
+        _chunked(D, D_FROM_G),
     ),
     _wrong(
         "outputs_in_bf16",

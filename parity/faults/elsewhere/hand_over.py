@@ -10,7 +10,11 @@ def _return(final_state: str) -> Edit:
 
 
 EDITS = {
-    "no_exchange": (text(at.LOOP, "for other in range(1):"), text(at.REPLAY, at.REPLAY.replace("_", "state"))),
+    "no_exchange": (text(at.LOOP, "for other in range(1):"), _return("B_of[-1]")),
+    "no_exchange_and_own_final_states": (
+        text(at.LOOP, "for other in range(1):"),
+        text(at.REPLAY, at.REPLAY.replace("_", "state")),
+    ),
     "previous_b_only": (
         text(
             at.ENTER + at.NEXT,
