@@ -4,6 +4,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
@@ -23,7 +24,15 @@ _EINSUM = "return jnp.einsum(subscripts, *operands, precision=jax.lax.Precision.
 
 
 def _rounded(x: Array, dtype: Any = jnp.bfloat16) -> Array:
-    return x.astype(dtype).astype(x.dtype)
+    """Its cotangent too. Not by two casts, which a compiler may drop: it may be more precise than it is asked to be."""
+    narrow = jnp.finfo(dtype)
+    return jax.lax.reduce_precision(x, narrow.nexp, narrow.nmant)
+
+
+def _in_source(x: str, dtype: str = "bfloat16") -> str:
+    """The same as an expression."""
+    narrow = jnp.finfo(dtype)
+    return f"jax.lax.reduce_precision({x}, {narrow.nexp}, {narrow.nmant})"
 
 
 def _given(name: str, cause: str, change: Callable[[Inputs], Inputs], quantity: str = "o", **rest: object) -> Fault:
@@ -117,7 +126,7 @@ ARITHMETIC = (
         "o",
         _arithmetic(
             _EINSUM,
-            "operands = tuple(x.astype(jnp.bfloat16).astype(x.dtype) for x in operands)\n    " + _EINSUM,
+            f"operands = tuple({_in_source('x')} for x in operands)\n    {_EINSUM}",
         ),
         source="maxtext #4510",
     ),
@@ -127,7 +136,7 @@ ARITHMETIC = (
         "o",
         _inversion(
             INVERSE,
-            "narrow = lambda x: x.astype(jnp.bfloat16).astype(S.dtype)\n"
+            f"narrow = lambda x: {_in_source('x')}\n"
             "    power, T = -jnp.tril(S, -1), identity - jnp.tril(S, -1)\n"
             "    for _ in range(3):\n"
             "        power = narrow(power) @ narrow(power)\n"
@@ -140,13 +149,13 @@ ARITHMETIC = (
         "state_in_bf16",
         "the state is kept in bf16 between chunks",
         "o",
-        _chunked(WRITTEN, f"h = h.astype(jnp.bfloat16).astype(h.dtype)\n    {WRITTEN}"),
+        _chunked(WRITTEN, f"h = {_in_source('h')}\n    {WRITTEN}"),
     ),
     _wrong(
         "state_in_fp16",
         "the state is kept in fp16 between chunks",
         "o",
-        _chunked(WRITTEN, f"h = h.astype(jnp.float16).astype(h.dtype)\n    {WRITTEN}"),
+        _chunked(WRITTEN, f"h = {_in_source('h', 'float16')}\n    {WRITTEN}"),
     ),
     _wrong(
         "cumulative_gate_in_bf16",
@@ -170,8 +179,7 @@ BACKWARD = (
         "dv",
         _chunked(
             WRITTEN,
-            "narrow = h.astype(jnp.bfloat16).astype(h.dtype)\n"
-            f"    h = jax.lax.stop_gradient(h - narrow) + narrow\n    {WRITTEN}",
+            f"narrow = {_in_source('h')}\n    h = jax.lax.stop_gradient(h - narrow) + narrow\n    {WRITTEN}",
         ),
         right=("o", "final_state"),
     ),
@@ -196,7 +204,7 @@ BETWEEN_RANKS = (
         "o",
         _exchange(
             "pairs = jax.lax.all_gather(pair, axes)",
-            "pairs = jax.lax.all_gather((pair[0].astype(jnp.bfloat16).astype(pair[0].dtype), pair[1]), axes)",
+            f"pairs = jax.lax.all_gather(({_in_source('pair[0]')}, pair[1]), axes)",
         ),
         regimes=("long_memory", "correlated_keys"),
         ranks=4,
@@ -208,8 +216,7 @@ BETWEEN_RANKS = (
         "o",
         _affine(
             "return compose(of_chunk(chunk), earlier), None",
-            "return jax.tree.map(lambda x: x.astype(jnp.bfloat16).astype(x.dtype), "
-            "compose(of_chunk(chunk), earlier)), None",
+            f"return jax.tree.map(lambda x: {_in_source('x')}, compose(of_chunk(chunk), earlier)), None",
         ),
         ranks=4,
         first_bad_rank=1,

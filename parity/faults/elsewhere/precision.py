@@ -4,12 +4,12 @@ from parity.faults.edits import Edit
 from parity.faults.elsewhere import text as at
 from parity.faults.elsewhere.text import in_the_map, text
 
-_IN_BF16 = "def _in_bf16(x: Array) -> Array:\n    return x.astype(jnp.bfloat16).astype(x.dtype)\n\n\n"
+_IN_BF16 = "def _in_bf16(x: Array) -> Array:\n    return jax.lax.reduce_precision(x, 8, 7)\n\n\n"
 _WITH_BF16 = text(at.MATMUL, _IN_BF16 + at.MATMUL)
 
 
-def _state_in(dtype: str) -> tuple[Edit]:
-    return (text(at.NEW, f"h = h.astype(jnp.{dtype}).astype(h.dtype)\n        {at.NEW}"),)
+def _state_in(exponent_bits: int, mantissa_bits: int) -> tuple[Edit]:
+    return (text(at.NEW, f"h = jax.lax.reduce_precision(h, {exponent_bits}, {mantissa_bits})\n        {at.NEW}"),)
 
 
 EDITS = {
@@ -31,15 +31,15 @@ EDITS = {
             "        T = T + product(_in_bf16(T), _in_bf16(power))",
         ),
     ),
-    "state_in_bf16": _state_in("bfloat16"),
-    "state_in_fp16": _state_in("float16"),
+    "state_in_bf16": _state_in(8, 7),
+    "state_in_fp16": _state_in(5, 10),
     "cumulative_gate_in_bf16": (
         text(at.G, at.G.replace("g.astype(wide)", "g.astype(jnp.bfloat16)").replace("\n", ".astype(wide)\n")),
     ),
     "gradients_accumulated_in_bf16": (
         text(
             at.NEW,
-            "narrow = h.astype(jnp.bfloat16).astype(h.dtype)\n"
+            "narrow = jax.lax.reduce_precision(h, 8, 7)\n"
             f"        h = narrow + jax.lax.stop_gradient(h - narrow)\n        {at.NEW}",
         ),
     ),
