@@ -42,7 +42,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="append",
         default=[],
         metavar="FILE.toml",
-        help="what an --implementation is known to get wrong (docs/limits.md); repeatable",
+        help="what an --implementation is known to get wrong (docs/limits.md); repeatable; with the =: --expect=FILE",
     )
     group.addoption(
         "--full",
@@ -140,7 +140,7 @@ def rerun(request: pytest.FixtureRequest, item: Item) -> str:
     """The command that repeats this test alone."""
     config = request.config
     options = "".join(f' --implementation "{spec}"' for spec in config.getoption("implementation"))
-    options += "".join(f' --expect "{path}"' for path in config.getoption("expect"))
+    options += "".join(f' "--expect={path}"' for path in config.getoption("expect"))
     options += f" --seeds {item.case.problem.seed}" * bool(item.case.problem.seed)
     options += " --full" * config.getoption("full")
     node = f"{request.node.location[0]}::{request.node.originalname}"

@@ -12,8 +12,9 @@ FILES = [
     for path in sorted((ROOT / package).rglob("*.py"))
     if not path.name.startswith("test_")
 ]
-# A file to append the table to; and what a ledger records about how jax ran.
+# A file to append tables to; and what a ledger records about how jax ran.
 READ = {
+    "parity/faults/plugin.py": {"GITHUB_STEP_SUMMARY"},
     "parity/report/reporter.py": {"GITHUB_STEP_SUMMARY"},
     "parity/tolerances/provenance.py": {"XLA_FLAGS", "LIBTPU_INIT_ARGS"},
 }

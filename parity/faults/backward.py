@@ -107,6 +107,8 @@ COTANGENTS = (
         "the cotangent of the final state is dropped",
         "dh0",
         _no_final_state_cotangent,
+        "long_memory",
+        "correlated_keys",
         right=("dq",),
     ),
     _wrong(

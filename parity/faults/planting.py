@@ -51,8 +51,8 @@ class Planting:
         fault, problem = self.fault, Problem(self.regime, self.fault.shape, self.dtype)
         if self.implementation is None:
             return Case(fault.implementation, problem, fault.ranks)
-        if fault.kind == "precision" and self.implementation.arithmetic.get(self.dtype, self.dtype) != _claim(fault):
-            raise NotApplicable(f"its claim for {self.dtype} is not {_claim(fault)}, and allows this")
+        if fault.kind == "precision" and self.implementation.arithmetic.get(self.dtype, _claim(fault)) != _claim(fault):
+            raise NotApplicable(f"it claims no more than {self.implementation.arithmetic[self.dtype]} arithmetic")
         case = Case(fault.on(self.implementation), problem, self.ranks)
         for quantity in fault.must_fail:
             reason = Item(case, 0, quantity).not_applicable()

@@ -28,7 +28,7 @@ class Profile:
 PROFILES = {
     profile.name: profile
     for profile in (
-        Profile("gate", examples=12, sizes=2),
+        Profile("gate", examples=8, sizes=2),
         Profile("nightly", examples=200, sizes=6),
         Profile("hunt", examples=2000, sizes=12, keeps_worst=True),
     )

@@ -43,7 +43,13 @@ EDITS = {
             f"        h = narrow + jax.lax.stop_gradient(h - narrow)\n        {at.NEW}",
         ),
     ),
-    "exchange_in_bf16": (_WITH_BF16, text(at.GATHER, at.GATHER.replace("(A, B)", "(_in_bf16(A), _in_bf16(B))"))),
+    "exchange_in_bf16": (
+        text(
+            at.GATHER,
+            "gathered = jax.lax.all_gather((A.astype(jnp.bfloat16), B.astype(jnp.bfloat16)), axes)\n"
+            "        A_of, B_of = (x.astype(h0.dtype) for x in gathered)",
+        ),
+    ),
     "transition_in_bf16": (_WITH_BF16, text(at.GATHER, at.GATHER.replace("(A, B)", "(_in_bf16(A), B)"))),
     "fold_in_bf16": (
         _WITH_BF16,
