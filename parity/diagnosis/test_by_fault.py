@@ -36,6 +36,8 @@ FEW = (
     "gradients_end_at_chunk_starts",
     "dg_of_head_0",
     "gate_of_head_0",
+    "values_in_bf16",
+    "keys_in_bf16",
 )
 
 
@@ -90,6 +92,14 @@ def test_a_fault_is_named_in_other_code(name):
     assert [resemblance.fault.name for resemblance in search.found] == [name]
     # In units of the truth: where that has decayed to nothing, the rounding of what stands there instead is many.
     assert search.found[0].units <= 1e-9 * search.found[0].oracle_units
+
+
+def test_a_rounding_is_told_by_the_outputs_it_makes():
+    """Its gradients are rounded where the code has them, which is not where the catalogue's has."""
+    case = Case(FAULTS["values_in_bf16"].on(SEQUENTIAL), Problem("long_memory", RAGGED, "f32"), 1)
+    (found,) = resembling(case).found
+    assert found.fault.name == "values_in_bf16"
+    assert found.units <= found.oracle_units / 1000
 
 
 def test_a_mistake_that_is_not_in_the_catalogue_has_no_name():

@@ -60,9 +60,8 @@ def kernels(tmp_path: Path) -> Path:
 
 def _names(done: subprocess.CompletedProcess[str]) -> set[str]:
     """The first tokens of the ids of all that was collected."""
-    return {
-        line.partition("[")[2].partition("-")[0] for line in done.stdout.splitlines() if "::" in line and "[" in line
-    }
+    ids = [line.partition("[")[2].rstrip("]") for line in done.stdout.splitlines() if "::" in line and "[" in line]
+    return {name.partition("-")[0] for name in ids}
 
 
 def test_faults_selects_all_faults_and_nothing_else() -> None:
