@@ -143,7 +143,7 @@ ARITHMETIC = (
             "        T = T + narrow(T) @ narrow(power)\n"
             "    return T",
         ),
-        regimes=("correlated_keys", "typical"),
+        regimes=("typical", "correlated_keys"),
     ),
     _wrong(
         "state_in_bf16",
