@@ -3,6 +3,7 @@
 import re
 
 from xdist.scheduler import LoadGroupScheduling
+from xdist.workermanage import WorkerController
 
 _CASE = re.compile(r"\[(\w+-(?:f64|f32|bf16))-\w+-(\w+?)(?:-shard\d+of(\d+)-\w+)?\]$")
 
@@ -15,6 +16,21 @@ class CompilationScheduling(LoadGroupScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         return compilation(nodeid) or super()._split_scope(nodeid)
+
+    def remove_node(self, node: WorkerController) -> str | None:
+        """The test that ended its worker, if it did; the others of that worker go to another.
+
+        pytest-xdist 3.8 would run that test again, to the same end, and hand out what is done, as work of no tests.
+        """
+        work = self.assigned_work[node]
+        fatal = next((test for unit in work.values() for test, done in unit.items() if not done), None)
+        for scope, unit in list(work.items()):
+            if fatal in unit:
+                unit[fatal] = True
+            if all(unit.values()):
+                del work[scope]
+        super().remove_node(node)
+        return fatal
 
 
 def compilation(nodeid: str) -> str | None:

@@ -13,6 +13,7 @@ ROOT = Path(__file__).parent.parent
 MESHES = (2, 4, 8)
 
 KERNELS = """
+import time
 import jax.numpy as jnp
 from implementations import Implementation
 from implementations.chunked import chunked
@@ -28,6 +29,9 @@ def a_percent_too_large(*inputs, scale, chunk_size):
 def raises(*inputs, scale, chunk_size):
     raise RuntimeError("the kernel is not here")
 
+def hangs(*inputs, scale, chunk_size):
+    time.sleep(600)
+
 def over_ranks(*inputs, scale, chunk_size, mesh, axes):
     return two_phase(*inputs, scale=scale, chunk_size=chunk_size, mesh=mesh, axes=axes)
 
@@ -36,6 +40,7 @@ RIGHT = Implementation("right", right, arithmetic=F64)
 BOTH = (Implementation("raises", raises, arithmetic=F64), RIGHT)
 TOO_LARGE = Implementation("too_large", a_percent_too_large, arithmetic=F64)
 OVER_RANKS = Implementation("over_ranks", over_ranks, arithmetic=F64, context_parallel=True)
+HANGS = (Implementation("hangs", hangs, arithmetic=F64), RIGHT)
 CLAIMS_NOTHING = Implementation("claims_nothing", right, arithmetic=F64, supports=())
 """
 
@@ -134,6 +139,17 @@ def test_a_call_that_raises_fails_alone(kernels: Path, tmp_path: Path) -> None:
     assert "8 failed, 8 passed" in done.stdout
     assert 'raise RuntimeError("the kernel is not here")' in done.stdout
     assert "parity/run.py" not in done.stdout
+
+
+def test_a_kernel_that_hangs_is_red_alone_and_shows_where(kernels: Path, tmp_path: Path) -> None:
+    done = _pytest(
+        *("-n1", "-o", "faulthandler_timeout=20", "--implementation", f"{kernels}:HANGS"),
+        *("-k", "f64 and short and typical and dk", f"--parity-report={tmp_path}"),
+    )
+    assert done.returncode == 1
+    assert "1 failed, 1 passed" in done.stdout
+    assert re.search(r"worker 'gw0' crashed while running .*\[hangs-f64-typical-short-shard0of1-dk\]", done.stdout)
+    assert re.search(r'kernels.py", line \d+ in hangs', done.stderr)
 
 
 def test_a_context_parallel_kernel_of_ones_own(kernels: Path, tmp_path: Path) -> None:
