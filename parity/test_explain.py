@@ -82,10 +82,10 @@ def test_a_diagnosis_that_fails_does_not_hide_the_failure(monkeypatch: pytest.Mo
     def broken(verdict: Verdict) -> str:
         raise ZeroDivisionError("of a\ndiagnosis")
 
-    for module in ("by_place", "by_stage", "by_fault", "controls"):
+    for module in ("by_place", "by_precision", "by_stage", "by_fault", "controls"):
         monkeypatch.setattr(getattr(explain_module, module), "read", broken)
     text = _message(Implementation("one_wrong_element", _one_wrong_element))
-    assert text.count("\n    not known: ZeroDivisionError: of a diagnosis\n") == 4
+    assert text.count("\n    not known: ZeroDivisionError: of a diagnosis\n") == 5
     assert "o[1, 5, 4, 3] (row, token, head, element) on rank 0" in text
     assert text.endswith("the command")
 

@@ -71,8 +71,13 @@ class Verdict:
 @cache
 def judge(case: Case) -> Verdict:
     """Run the case once, whatever is then asked of it. Raises MeshTooLarge and UncertifiedOracle."""
+    truth(case.problem)  # an oracle that is not certified is refused before anything is run
+    return judge_answer(case, run(case.implementation, case.problem, case.ranks))
+
+
+def judge_answer(case: Case, answer: Answer) -> Verdict:
+    """The verdict on an `answer` that the case has given. Raises UncertifiedOracle."""
     wanted = truth(case.problem)
-    answer = run(case.implementation, case.problem, case.ranks)
     asked = [q for q in QUANTITIES if q in answer.pieces or q in answer.failures]
     return Verdict(case, {(r, q): _find(case, wanted, answer, r, q) for r in range(case.ranks) for q in asked})
 
@@ -119,7 +124,8 @@ def _relative_error(got: np.ndarray, want: np.ndarray) -> float:
     """Of the rank's whole piece, in the Frobenius norm. Printed for people; decides nothing."""
     if not np.isfinite(got).all():
         return float("inf")
-    error, norm = np.linalg.norm(got - want), np.linalg.norm(want)
+    with np.errstate(over="ignore"):
+        error, norm = np.linalg.norm(got - want), np.linalg.norm(want)
     return float(error / norm) if norm else (float("inf") if error else 0.0)
 
 

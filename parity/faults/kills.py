@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 
 from oracles.gated_delta_rule import QUANTITIES
 
@@ -16,7 +16,9 @@ COLUMNS = ("fault", "in", "dtype", "regime", "ranks", *QUANTITIES, "")
 class Kill:
     """What the suite saw of one fault in one regime. `units`: the worst over all ranks, by quantity.
 
-    `implementation`: whose the fault was planted in; empty for the one that it is written for.
+    `implementation`: whose the fault was planted in; empty for the one that it is written for. `must_fail`: a quantity
+    or EVERY_QUANTITY, which had to be `margin` times its limit. `complaints`: why it is not killed. Raises ValueError
+    where a quantity has units and no limit.
     """
 
     fault: str
@@ -32,6 +34,21 @@ class Kill:
     limits: dict[str, float]
     killed: bool
     not_applicable: str | None = None
+    complaints: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        without = [quantity for quantity in self.units if not self.limits.get(quantity, 0.0) > 0]
+        if without:
+            raise ValueError(f"{self.fault} has no limit for {', '.join(without)}")
+
+    @property
+    def survived(self) -> bool:
+        return not self.killed and self.not_applicable is None
+
+    @property
+    def demanded(self) -> list[str]:
+        """The quantities that had to fail."""
+        return list(self.units) if self.must_fail == EVERY_QUANTITY else [self.must_fail]
 
 
 def as_text(kills: Iterable[Kill]) -> str:
@@ -77,6 +94,7 @@ def _cells(kill: Kill, demanded: str, wrong: str) -> tuple[str, ...]:
             return demanded.format(text)
         return text if units <= kill.limits[quantity] else wrong.format(text)
 
-    verdict = f"not applicable: {kill.not_applicable}" if kill.not_applicable else "" if kill.killed else "SURVIVES"
+    survives = f"SURVIVES: {'; '.join(kill.complaints)}"
+    verdict = f"not applicable: {kill.not_applicable}" if kill.not_applicable else survives if kill.survived else ""
     quantities = tuple(cell(quantity) for quantity in QUANTITIES)
     return kill.fault, kill.implementation, kill.dtype, kill.regime, str(kill.ranks), *quantities, verdict

@@ -76,24 +76,25 @@ def plantings(faults: Iterable[Fault], implementations: Sequence[Implementation]
     ]
 
 
-def check(planting: Planting) -> tuple[Kill, list[str]]:
-    """What was measured, and what speaks against the suite: nothing where the fault was caught as it says."""
+def check(planting: Planting) -> Kill:
+    """What was measured; it is killed where the fault was caught as it says."""
     fault = planting.fault
     try:
         case = planting.case()
     except NotApplicable as reason:
-        return _kill(planting, not_applicable=str(reason)), []
+        return _kill(planting, not_applicable=str(reason))
     verdict = judge(case)
     measured = [quantity for quantity in QUANTITIES if (0, quantity) in verdict.findings]
     complaints = [complaint for quantity in fault.must_fail for complaint in _survivals(planting, verdict, quantity)]
-    kill = _kill(
+    wrong = [q for q in fault.right if not all(verdict.findings[rank, q].passes for rank in range(case.ranks))]
+    complaints += [f"{quantity} should be right and is not" for quantity in wrong]
+    return _kill(
         planting,
         units={quantity: verdict.worst_units(quantity) for quantity in measured},
         limits={quantity: verdict.findings[0, quantity].limit for quantity in measured},
         killed=not complaints,
+        complaints=complaints,
     )
-    wrong = [q for q in fault.right if not all(verdict.findings[rank, q].passes for rank in range(case.ranks))]
-    return kill, complaints + [f"{quantity} should be right and is not" for quantity in wrong]
 
 
 def _survivals(planting: Planting, verdict: Verdict, quantity: str) -> list[str]:
@@ -124,6 +125,7 @@ def _kill(
     limits: dict[str, float] | None = None,
     killed: bool = False,
     not_applicable: str | None = None,
+    complaints: Sequence[str] = (),
 ) -> Kill:
     fault = planting.fault
     return Kill(
@@ -140,4 +142,5 @@ def _kill(
         limits or {},
         killed,
         not_applicable,
+        list(complaints),
     )

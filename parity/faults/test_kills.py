@@ -22,7 +22,7 @@ LATE = Kill(
     LIMITS,
     True,
 )
-SURVIVES = replace(LATE, fault="alive", units=UNITS, killed=False)
+SURVIVES = replace(LATE, fault="alive", units=UNITS, killed=False, complaints=["o is off by 0.03 limits"])
 NULL = replace(LATE, fault="nothing", kind="null", must_fail=EVERY_QUANTITY, units=dict.fromkeys(QUANTITIES, 1e5))
 ELSEWHERE = replace(LATE, implementation="mine", units={}, limits={}, killed=False, not_applicable="no gradients")
 KILLS = (NULL, ELSEWHERE, SURVIVES, LATE)
@@ -49,7 +49,9 @@ def test_a_null_model_had_to_be_wrong_everywhere():
 
 def test_a_survivor_says_so_and_a_kill_does_not():
     lines = as_text(KILLS).splitlines()
-    assert [line for line in lines if line.endswith("SURVIVES")] == [line_of(as_text(KILLS), "alive")]
+    assert [line for line in lines if line.endswith("SURVIVES: o is off by 0.03 limits")] == [
+        line_of(as_text(KILLS), "alive")
+    ]
     assert "[1]" in line_of(as_text(KILLS), "alive")
 
 

@@ -76,6 +76,15 @@ class Row:
     worst_item: str | None
     by_regime: dict[str, Worst]
 
+    @property
+    def key(self) -> tuple[str, str, str]:
+        return self.implementation, self.dtype, self.quantity
+
+    @property
+    def share(self) -> float | None:
+        """Units as a share of the limit."""
+        return None if self.units is None or not self.limit else self.units / self.limit
+
 
 def table(records: Iterable[Record]) -> list[Row]:
     """The rows, by implementation and then as dtypes and quantities are declared, whatever the order of `records`."""

@@ -5,7 +5,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 
-from parity.report.documents import AccuracyRow, Run
+from parity.report.accuracy import Row
+from parity.report.documents import Run
 
 # Units that differ by less than this share are called the same.
 SAME = 0.01
@@ -45,8 +46,8 @@ class Change(IntEnum):
 class Pair:
     """One row of both runs; at least one of the two is there."""
 
-    before: AccuracyRow | None
-    after: AccuracyRow | None
+    before: Row | None
+    after: Row | None
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -86,7 +87,7 @@ class Pair:
         return Change.WORSE if self.after.units > self.before.units else Change.BETTER
 
 
-def compare(before: Iterable[AccuracyRow], after: Iterable[AccuracyRow]) -> list[Pair]:
+def compare(before: Iterable[Row], after: Iterable[Row]) -> list[Pair]:
     """Every row of either run once: what wants attention first, and within that the largest ratio."""
     old, new = ({row.key: row for row in rows} for rows in (before, after))
     pairs = [Pair(old.get(key), new.get(key)) for key in old | new]
@@ -106,11 +107,11 @@ def counts(pairs: Iterable[Pair]) -> list[tuple[Change, int]]:
     return [(change, changes.count(change)) for change in Change if change in changes]
 
 
-def _judged(before: AccuracyRow, after: AccuracyRow) -> Change:
+def _judged(before: Row, after: Row) -> Change:
     if before.units is None:
         return Change.SAME if after.units is None else Change.NEWLY_JUDGED
     return Change.NO_LONGER_JUDGED
 
 
-def _units(row: AccuracyRow | None) -> float | None:
+def _units(row: Row | None) -> float | None:
     return row.units if row else None

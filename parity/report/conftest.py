@@ -4,10 +4,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from parity.report.documents import Accuracy, AccuracyRow, Failures, Kill, Kills, Run
+from parity.faults.kills import Kill
+from parity.report.accuracy import Row
+from parity.report.documents import Accuracy, Failures, Kills, Run
 from parity.report.failures import Failure, Measured
 
 VOID = {"meta", "br", "wbr"}
@@ -82,14 +85,27 @@ def parsed() -> Callable[[str], Node]:
     return parse
 
 
-def _row(quantity: str, units: float | None, implementation: str = "mine", **others: object) -> AccuracyRow:
-    numbers = (None, None) if units is None else (32.0, 1e-15)
-    given = {"judged": 4, "failed": 0, "not_applicable": 1, "worst_item": f"{implementation}-f64-typical-{quantity}"}
-    return AccuracyRow(implementation, "f64", "f64", quantity, units, *numbers, **(given | others))  # type: ignore[arg-type]
+def _row(quantity: str, units: float | None, implementation: str = "mine", **others: object) -> Row:
+    measured = units is not None
+    given: dict[str, Any] = {
+        "arithmetic": "f64",
+        "units": units,
+        "rms_units": None,
+        "limit": 32.0 if measured else None,
+        "limit_row": None,
+        "relative_error": 1e-15 if measured else None,
+        "judged": 4,
+        "failed": 0,
+        "expected": 0,
+        "not_applicable": 1,
+        "worst_item": f"{implementation}-f64-typical-{quantity}",
+        "by_regime": {},
+    }
+    return Row(implementation, "f64", quantity=quantity, **(given | others))
 
 
 @pytest.fixture
-def row() -> Callable[..., AccuracyRow]:
+def row() -> Callable[..., Row]:
     """`row(quantity, units, implementation="mine", **others)` where the limit is 32."""
     return _row
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from oracles.gated_delta_rule import QUANTITIES
-from parity.report.documents import Kill
+from parity.faults.kills import Kill
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def reached(kill: Kill) -> float | None:
 
 
 def result(kill: Kill) -> str:
-    """In one word, or with the reason why it does not apply."""
+    """In one word, or with the reason why it is not what was wanted."""
     if kill.not_applicable is not None:
         return f"not applicable: {kill.not_applicable}"
-    return "killed" if kill.killed else "SURVIVED"
+    return "killed" if kill.killed else ": ".join(["SURVIVED", *kill.complaints])

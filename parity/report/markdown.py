@@ -4,8 +4,9 @@ import re
 from collections.abc import Iterable, Sequence
 
 from parity.report import kills
+from parity.report.accuracy import Row
 from parity.report.comparison import Pair, counts, pairs
-from parity.report.documents import Accuracy, AccuracyRow, Failures, Kills, Run
+from parity.report.documents import Accuracy, Failures, Kills, Run
 from parity.report.failures import MOST_DRAWN, Failure, worst_first
 from parity.report.numbers import exact, number, percent, times
 from parity.report.summary import claim, flat, headroom, mismatches, summary
@@ -91,7 +92,7 @@ def _accuracy(accuracy: Accuracy | None) -> str:
     return f"## Accuracy\n\n{escape(line)}\n\n{table(header, (_row(row) for row in accuracy.rows))}"
 
 
-def _row(row: AccuracyRow) -> tuple[str, ...]:
+def _row(row: Row) -> tuple[str, ...]:
     return (
         row.implementation,
         claim(row),

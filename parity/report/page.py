@@ -8,8 +8,9 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from parity.report import heat_map, kills
+from parity.report.accuracy import Row
 from parity.report.comparison import counts, pairs
-from parity.report.documents import AccuracyRow, Run
+from parity.report.documents import Run
 from parity.report.failures import MOST_DRAWN, worst_first
 from parity.report.numbers import exact, number, percent, times
 from parity.report.summary import claim, flat, headroom, mismatches, summary
@@ -63,7 +64,7 @@ def _both(before: object, after: object) -> str:
     return str(after) if before == after else f"{before} → {after}"
 
 
-def _by_implementation(rows: Iterable[AccuracyRow]) -> list[tuple[str, list[AccuracyRow]]]:
+def _by_implementation(rows: Iterable[Row]) -> list[tuple[str, list[Row]]]:
     """Rows of one implementation and dtype under one heading."""
     return [(name, list(same)) for name, same in groupby(rows, key=lambda row: f"{row.implementation}, {claim(row)}")]
 

@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from parity.report.documents import AccuracyRow, Run
+from parity.report.accuracy import Row
+from parity.report.documents import Run
 from parity.report.numbers import number, percent
 
 
@@ -15,10 +16,10 @@ class Summary:
     failed: int
     expected: int
     not_applicable: int
-    nearest: AccuracyRow | None
+    nearest: Row | None
 
 
-def summary(rows: Iterable[AccuracyRow]) -> Summary:
+def summary(rows: Iterable[Row]) -> Summary:
     rows = list(rows)
     return Summary(
         judged=sum(row.judged for row in rows),
@@ -29,7 +30,7 @@ def summary(rows: Iterable[AccuracyRow]) -> Summary:
     )
 
 
-def headroom(row: AccuracyRow) -> str:
+def headroom(row: Row) -> str:
     """`Nearest to its limit: 12.3 of 32 units (38%), in dk of chunked, f64`."""
     share = row.share or 0.0
     where = "Nearest to its limit" if share <= 1 else "Furthest over its limit"
@@ -37,7 +38,7 @@ def headroom(row: AccuracyRow) -> str:
     return f"{where}: {units}, in {row.quantity} of {row.implementation}, {claim(row)}"
 
 
-def claim(row: AccuracyRow) -> str:
+def claim(row: Row) -> str:
     """The dtype, and the arithmetic where another is claimed."""
     return row.dtype if row.arithmetic in (None, row.dtype) else f"{row.dtype} in {row.arithmetic}"
 

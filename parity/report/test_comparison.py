@@ -5,13 +5,13 @@ from collections.abc import Callable
 
 import pytest
 
+from parity.report.accuracy import Row
 from parity.report.comparison import Change, Pair, compare, counts
-from parity.report.documents import AccuracyRow
 
-Row = Callable[..., AccuracyRow]
+MakeRow = Callable[..., Row]
 
 
-def test_every_row_of_either_run_is_there_once(row: Row) -> None:
+def test_every_row_of_either_run_is_there_once(row: MakeRow) -> None:
     before = [row("o", 4.0), row("dq", 2.0), row("dk", 1.0, "gone")]
     after = [row("dq", 3.0), row("o", 4.0), row("dv", 1.0, "came")]
     pairs = compare(before, after)
@@ -45,19 +45,19 @@ def test_every_row_of_either_run_is_there_once(row: Row) -> None:
         ({"units": None}, {"units": None}, Change.SAME),
     ],
 )
-def test_what_became_of_a_row(row: Row, before: dict, after: dict, change: Change) -> None:
+def test_what_became_of_a_row(row: MakeRow, before: dict, after: dict, change: Change) -> None:
     assert Pair(row("o", **before), row("o", **after)).change == change
 
 
-def test_a_larger_limit_is_named_even_where_units_fell(row: Row) -> None:
-    wide = AccuracyRow("mine", "f64", "f64", "o", 3.0, 64.0, 1e-15, 4, 0, 0, "item")
+def test_a_larger_limit_is_named_even_where_units_fell(row: MakeRow) -> None:
+    wide = row("o", 3.0, limit=64.0)
     assert Pair(row("o", 4.0), wide).change == Change.LARGER_LIMIT
     assert Pair(row("o", 4.0), wide).limits_differ
     assert Pair(wide, row("o", 3.0)).change == Change.SAME
     assert Pair(wide, row("o", 3.0)).limits_differ
 
 
-def test_the_largest_ratio_comes_first_within_a_change(row: Row) -> None:
+def test_the_largest_ratio_comes_first_within_a_change(row: MakeRow) -> None:
     before = [row(q, 1.0) for q in ("o", "dq", "dk")]
     after = [row("o", 2.0), row("dq", 4.0), row("dk", 3.0)]
     assert [pair.ratio for pair in compare(before, after)] == [4.0, 3.0, 2.0]

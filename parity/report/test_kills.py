@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from parity.report.documents import EVERY_QUANTITY, Kill, Kills, Run
+from parity.faults.kills import EVERY_QUANTITY, Kill
+from parity.report.documents import Kills, Run
 from parity.report.kills import by_fault, over, quantities, reached, tally
 
 
