@@ -16,7 +16,7 @@ from parity.matrix import Case
 from parity.meshes import MeshTooLarge
 from parity.problem import Problem
 from parity.shapes import RAGGED, SHORT
-from parity.verdict import judge
+from parity.verdict import Finding, judge
 
 TYPICAL = Problem("typical", SHORT, "f64")
 WITHOUT_GRADIENTS = FEATURES - {"gradients"}
@@ -93,6 +93,13 @@ def test_one_ulp_is_not_exact():
     assert verdict.worst_units("final_state") == np.inf
 
 
+def test_the_limit_itself_passes_and_what_was_not_measured_does_not():
+    at, over, right = (np.full((1, 1, 1), x) for x in (32.0, np.nextafter(32.0, 33.0), 0.0))
+    assert Finding(0, "o", at, 32.0, "f64", 0.0, None).passes
+    assert not Finding(0, "o", over, 32.0, "f64", 0.0, None).passes
+    assert not Finding(0, "o", right, 32.0, "f64", 0.0, None, failure="no such kernel").passes
+
+
 def test_the_limit_is_that_of_the_coarser_of_arithmetic_and_output():
     limits = {quantity: finding.limit for (_, quantity), finding in right("bf16").findings.items()}
     assert {limits[quantity] for quantity in ("o", "dq", "dk", "dv")} == {2.0}
@@ -158,6 +165,7 @@ def test_the_worst_element_is_named_by_its_place_in_the_whole_sequence():
     verdict = judge(Case(wrong, Problem("typical", RAGGED, "f64"), 4))
     assert failed(verdict) == {(2, "o"), *((rank, "final_state") for rank in range(4))}
     o, state = verdict.findings[2, "o"], verdict.findings[1, "final_state"]
+    assert verdict.worst_units("o") == o.worst_units > o.limit
     assert o.worst.index == (1, 240, 4, 17)
     assert o.worst.got - o.worst.want == pytest.approx(1e-3)
     assert np.argwhere(o.units > o.limit).tolist() == [[0, 0, 2], [1, 1, 4]]
@@ -204,6 +212,7 @@ def test_what_could_not_be_measured_is_an_infinite_failure_that_says_why():
     finding = verdict.findings[0, "dk"]
     assert finding.failure.startswith("NotImplementedError: no backward")
     assert finding.worst is None
+    assert finding.units.tolist() == [[[np.inf]]]
     assert verdict.worst_units("dk") == finding.worst_units == finding.relative_error == np.inf
     assert verdict.findings[0, "o"].passes
     assert not verdict.passes

@@ -89,7 +89,7 @@ def test_a_mutant_is_killed(tree: Path, planted: Planted) -> None:
     except subprocess.TimeoutExpired:
         survives = False
     else:
-        assert done.returncode in (0, 1, 2), done.stdout + done.stderr
+        assert done.returncode != 5, done.stdout + done.stderr  # no tests were found
         survives = done.returncode == 0
     where = f"{planted.module}:{planted.mutant.line}: {planted.mutant.change}"
     if is_equivalent:

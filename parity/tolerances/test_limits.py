@@ -95,6 +95,12 @@ def test_the_strictest_is_the_least_that_anybody_meets(table):
     assert read.strictest("f32", quantity="dk", **there) == 20
 
 
+@pytest.mark.parametrize("elsewhere", [{"dtype": '"f32"'}, {"regime": '"tiny_keys"'}, {"quantity": '"dv"'}])
+def test_the_strictest_does_not_ask_what_is_met_elsewhere(table, elsewhere):
+    read = table(BASE + override("elsewhere", units="7", **elsewhere))
+    assert read.strictest("f64", dtype="f64", quantity="dk", regime="typical") == 30
+
+
 def test_the_table_of_this_checkout_is_the_one_that_is_asked():
     assert resolve("f32", **POINT | {"dtype": "f32", "implementation": "nobody"}) == limits().base["f32"]
     assert load(LIMITS) == limits()
@@ -111,6 +117,7 @@ def test_the_table_of_this_checkout_is_the_one_that_is_asked():
         (BASE + "[overide]\n", "the file: overide: no such key; known are base, override"),
         (BASE.replace("[base.f32]", "[base.f16]"), "base: f32 must be given"),
         ("base = 3\n", "base must be tables"),
+        ("base = {f64 = 3}\n", "base must be tables"),
         ("override = 3\n" + BASE, "override must be rows"),
         (BASE.replace("units = 30", "unit = 30"), "base.f64: units must be given"),
         (BASE.replace("units = 30", "units = 30\nplatform = 'cpu'"), "base.f64: platform: no such key"),
@@ -222,6 +229,11 @@ def test_one_axis_that_differs_keeps_two_overrides_apart(table, axis):
 
 
 # The table of this checkout: more in test_headroom
+
+
+@pytest.mark.parametrize("arithmetic", DTYPES)
+def test_a_cap_is_twice_what_right_code_is_allowed_and_no_more(arithmetic):
+    assert CAP[arithmetic] <= 2 * limits().base[arithmetic].units
 
 
 @pytest.mark.parametrize("row", limits().rows, ids=lambda row: row.name)
