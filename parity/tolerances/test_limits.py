@@ -117,7 +117,7 @@ def test_the_table_of_this_checkout_is_the_one_that_is_asked():
         (BASE + "[overide]\n", "the file: overide: no such key; known are base, override"),
         (BASE.replace("[base.f32]", "[base.f16]"), "base: f32 must be given"),
         ("base = 3\n", "base must be tables"),
-        ("base = {f64 = 3}\n", "base must be tables"),
+        ("base = {f64 = 3, f32 = {units = 3}}\n", "base must be tables"),
         ("override = 3\n" + BASE, "override must be rows"),
         (BASE.replace("units = 30", "unit = 30"), "base.f64: units must be given"),
         (BASE.replace("units = 30", "units = 30\nplatform = 'cpu'"), "base.f64: platform: no such key"),
@@ -131,7 +131,11 @@ def test_the_table_of_this_checkout_is_the_one_that_is_asked():
         (BASE + override(quantity="3"), "quantity 3 is not known"),
         (BASE + override(implementation='"Mine"'), "implementation must match [a-z][a-z0-9_]*"),
         (BASE + override(implementation='["mine", 3]'), "implementation must match [a-z][a-z0-9_]*"),
-        (BASE + override(shape='"short"'), "shape: no such key"),
+        (
+            BASE + override(shape='"short"'),
+            "shape: no such key; known are name, arithmetic, units, reason, evidence, date, "
+            "implementation, dtype, quantity, regime, platform",
+        ),
         (BASE + override(), "it overrides all of a base row"),
         (BASE + override(quantity='"o"').replace("arithmetic = ", "dtype = "), "arithmetic must be given"),
         (BASE + override("Tight", quantity='"o"'), "name must match"),
