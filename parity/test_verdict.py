@@ -142,6 +142,53 @@ def test_zeros_a_sign_and_an_exchange_of_tokens_or_rows_are_wrong(edit):
     assert failed(judge(Case(changed(edit), Problem("typical", SHORT, "bf16"), 1))) == {(0, "o")}
 
 
+@pytest.mark.parametrize("wrong_under_vjp", [True, False])
+def test_the_worse_of_the_two_forwards_of_a_custom_vjp_counts(wrong_under_vjp):
+    def call(*inputs, **keywords):
+        def times(factor, outputs):
+            return factor * outputs[0], outputs[1]
+
+        @jax.custom_vjp
+        def rule(*x):
+            return times(1.0 if wrong_under_vjp else 1.01, chunked(*x, **keywords))
+
+        def forward(*x):
+            outputs, pullback = jax.vjp(lambda *y: chunked(*y, **keywords), *x)
+            return times(1.01 if wrong_under_vjp else 1.0, outputs), pullback
+
+        rule.defvjp(forward, lambda pullback, cotangents: pullback(cotangents))
+        return rule(*inputs)
+
+    verdict = judge(Case(Implementation("changed", call), TYPICAL, 1))
+    assert failed(verdict) == {(0, "o")}
+    assert verdict.findings[0, "o"].relative_error == pytest.approx(0.01, rel=1e-3)
+
+
+class WithoutCotangents(Problem):
+    """All gradients are 0."""
+
+    @property
+    def arguments(self):
+        return {name: 0 * x if name in ("do", "dfinal_state") else x for name, x in super().arguments.items()}
+
+
+def test_where_the_truth_is_zero_nothing_else_is_right():
+    problem = WithoutCotangents("typical", SHORT, "f64")
+    right = judge(Case(Implementation("right", chunked), problem, 1))
+    assert right.passes
+    assert {right.findings[0, quantity].relative_error for quantity in GRADIENTS} == {0.0}
+    wrong = judge(Case(changed_gradients(lambda x: {"dk": x["dk"].at[0, 0, 0, 0].add(1e-30)}), problem, 1))
+    assert failed(wrong) == {(0, "dk")}
+    assert wrong.findings[0, "dk"].relative_error == np.inf
+
+
+@pytest.mark.filterwarnings("error")
+def test_what_is_off_by_more_than_its_square_can_hold_is_a_number_too():
+    finding = judge(Case(changed(lambda o, h: (1e200 + o, h)), TYPICAL, 1)).findings[0, "o"]
+    assert not finding.passes
+    assert finding.relative_error == np.inf
+
+
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_what_is_not_finite_is_found_among_what_is_only_wrong(bad):
     def edit(o, final_state):
@@ -153,6 +200,17 @@ def test_what_is_not_finite_is_found_among_what_is_only_wrong(bad):
     assert finding.relative_error == np.inf
     assert finding.worst.index == (1, 5, 3, 7)
     assert not np.isfinite(finding.worst.got)
+
+
+def test_the_worst_element_is_in_the_worst_block():
+    """Both blocks are infinitely far off; the first is named, and no element of the next one."""
+
+    def edit(o, final_state):
+        return o.at[0, 10, 2, 3].set(1e307).at[0, 70, 2, 3].set(np.nan), final_state
+
+    finding = judge(Case(changed(edit), Problem("typical", RAGGED, "f64"), 1)).findings[0, "o"]
+    assert np.argwhere(np.isinf(finding.units)).tolist() == [[0, 0, 2], [0, 1, 2]]
+    assert finding.worst.index == (0, 10, 2, 3)
 
 
 def test_the_worst_element_is_named_by_its_place_in_the_whole_sequence():

@@ -131,8 +131,7 @@ def _relative_error(got: np.ndarray, want: np.ndarray) -> float:
 def _worst(piece: np.ndarray, got: np.ndarray, want: np.ndarray, found: np.ndarray, quantity: str, first: int) -> Worst:
     row, block, head = np.unravel_index(np.argmax(found), found.shape)
     tokens = slice(block * BLOCK, (block + 1) * BLOCK)
-    with np.errstate(invalid="ignore"):
-        off = np.abs(got[row, tokens, head] - want[row, tokens, head])
+    off = np.abs(got[row, tokens, head] - want[row, tokens, head])
     token, element = np.unravel_index(np.argmax(np.where(np.isnan(off), np.inf, off)), off.shape)
     token += block * BLOCK
     if quantity in ("final_state", "dh0"):

@@ -19,7 +19,7 @@ TESTS = {
     "parity/unit.py": ("parity/test_unit.py",),
     "parity/verdict.py": ("parity/test_verdict.py",),
     "parity/tolerances/limits.py": ("parity/tolerances/test_limits.py",),
-    "parity/tolerances/selector.py": ("parity/tolerances/test_limits.py",),
+    "parity/tolerances/selector.py": ("parity/tolerances/test_selector.py", "parity/tolerances/test_limits.py"),
 }
 TIMEOUT = 300
 

@@ -35,4 +35,5 @@ def test_two_overlap_unless_an_axis_keeps_them_apart(axes, overlap):
 
 def test_it_says_what_it_is():
     assert TWO.text == "quantity = dk or dv, ranks = 2 or 8"
+    assert Selector({"ranks": frozenset({"all", 8, 2})}).text == "ranks = 2 or 8 or all"
     assert Selector({}).text == "everything"
