@@ -1,10 +1,11 @@
 """What is verified: implementations of the gated delta rule in jax. Never imports oracles or parity."""
 
 from implementations.chunked import CHUNKED
+from implementations.context_parallel.three_phase import THREE_PHASE
 from implementations.context_parallel.two_phase import TWO_PHASE
 from implementations.contract import Implementation
 from implementations.sequential import SEQUENTIAL
 
-ALL = (SEQUENTIAL, CHUNKED, TWO_PHASE)
+ALL = (SEQUENTIAL, CHUNKED, TWO_PHASE, THREE_PHASE)
 
 __all__ = ["ALL", "Implementation"]

@@ -9,7 +9,8 @@ import pytest
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from implementations.context_parallel.exchange import all_gather_prefix
-from implementations.context_parallel.two_phase import check_ranks, stages, two_phase
+from implementations.context_parallel.ranks import check_ranks
+from implementations.context_parallel.two_phase import stages, two_phase
 from implementations.contract import STAGES
 from implementations.sequential import sequential
 

@@ -6,7 +6,6 @@ state that enters it. The exchange does not grow with the sequence.
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import jax
 from jax.sharding import Mesh, PartitionSpec
@@ -14,10 +13,11 @@ from jaxtyping import Array, Float
 
 from implementations.chunked import Factors, chunk_step, entering_states, join, prepare, prepare_in_stages
 from implementations.context_parallel.affine import Affine, fold
-from implementations.context_parallel.exchange import all_gather_prefix
+from implementations.context_parallel.exchange import Exchange, all_gather_prefix
+from implementations.context_parallel.ranks import check_ranks, over_ranks
 from implementations.contract import Implementation, check_inputs
 
-Exchange = Callable[[Affine, Array, tuple[str, ...]], tuple[Array, Array]]
+MapOfRank = Callable[[Factors], Affine]
 
 
 def two_phase(
@@ -33,10 +33,12 @@ def two_phase(
     mesh: Mesh,
     axes: tuple[str, ...],
     exchange: Exchange = all_gather_prefix,
+    map_of_rank: MapOfRank = fold,
 ) -> tuple[Float[Array, "B T Hv V"], Float[Array, "B Hv K V"]]:
     """`(o, final_state)` under the contract, T sharded over `axes`; every rank returns the same final state.
 
-    `exchange(pair, initial_state, axes)` returns the state entering this rank and the final state.
+    `exchange(pair, initial_state, axes)` returns the state entering this rank and the final state, `map_of_rank` the
+    `(A, B)` of its factors.
     Raises ValueError on shapes that do not fit together, on axes that the mesh lacks, and on a T that is not a
     multiple of the number of ranks.
     """
@@ -45,14 +47,14 @@ def two_phase(
 
     def local(*inputs: Array) -> tuple[Array, Array]:
         factors, entering, final_state = enter(
-            *inputs, scale=scale, chunk_size=chunk_size, axes=axes, exchange=exchange
+            *inputs, scale=scale, chunk_size=chunk_size, axes=axes, exchange=exchange, map_of_rank=map_of_rank
         )
         _, o = jax.lax.scan(chunk_step, entering, factors)
         return join(o, v.shape[1] // ranks).astype(v.dtype), final_state.astype(initial_state.dtype)
 
     ranks = math.prod(mesh.shape[axis] for axis in axes)
     of_tokens, of_the_state = PartitionSpec(None, axes), PartitionSpec()
-    return _over_ranks(local, mesh, axes, (of_tokens, of_the_state))(q, k, v, g, beta, initial_state)
+    return over_ranks(local, mesh, axes, (of_tokens, of_the_state))(q, k, v, g, beta, initial_state)
 
 
 def stages(
@@ -68,6 +70,7 @@ def stages(
     mesh: Mesh,
     axes: tuple[str, ...],
     exchange: Exchange = all_gather_prefix,
+    map_of_rank: MapOfRank = fold,
 ) -> dict[str, Array]:
     """All of `contract.STAGES`, as `two_phase` computes them; the ranks' axis is sharded over `axes`.
 
@@ -78,13 +81,15 @@ def stages(
 
     def local(*inputs: Array) -> dict[str, Array]:
         S, T, _ = prepare_in_stages(*inputs[:5], scale=scale, chunk_size=chunk_size)
-        factors, entering, _ = enter(*inputs, scale=scale, chunk_size=chunk_size, axes=axes, exchange=exchange)
-        A, B = fold(factors)
+        factors, entering, _ = enter(
+            *inputs, scale=scale, chunk_size=chunk_size, axes=axes, exchange=exchange, map_of_rank=map_of_rank
+        )
+        A, B = map_of_rank(factors)
         found = {"S": S, "T": T, "w": factors.w, "u": factors.u, "A": A, "B": B, "entering_rank": entering}
         found["entering_chunk"] = entering_states(entering, factors)
         return {name: x[None] for name, x in found.items()}
 
-    return _over_ranks(local, mesh, axes, PartitionSpec(axes))(q, k, v, g, beta, initial_state)
+    return over_ranks(local, mesh, axes, PartitionSpec(axes))(q, k, v, g, beta, initial_state)
 
 
 def enter(
@@ -99,34 +104,12 @@ def enter(
     chunk_size: int,
     axes: tuple[str, ...],
     exchange: Exchange,
+    map_of_rank: MapOfRank,
 ) -> tuple[Factors, Float[Array, "B Hv K V"], Float[Array, "B Hv K V"]]:
     """One rank's factors, the state that enters it, and the final state; called inside a `shard_map` over `axes`."""
     factors = prepare(q, k, v, g, beta, scale=scale, chunk_size=chunk_size)
     h0 = initial_state.astype(factors.u.dtype)
-    return factors, *exchange(fold(factors), h0, axes)
-
-
-def _over_ranks(local: Callable[..., Any], mesh: Mesh, axes: tuple[str, ...], out_specs: Any) -> Callable[..., Any]:
-    """`local` on each rank: with its own tokens, and the whole initial state."""
-    tokens, state = PartitionSpec(None, axes), PartitionSpec()
-    return jax.shard_map(
-        local,
-        mesh=mesh,
-        in_specs=(tokens, tokens, tokens, tokens, tokens, state),
-        out_specs=out_specs,
-        check_vma=False,  # the final state is the same on all ranks because all compute it from the same gathered pairs
-    )
-
-
-def check_ranks(tokens: int, mesh: Mesh, axes: tuple[str, ...]) -> None:
-    """Raise ValueError unless `axes` are distinct axes of `mesh` whose sizes multiply to a divisor of `tokens`."""
-    if not isinstance(axes, tuple) or not axes or len(set(axes)) != len(axes) or not set(axes) <= set(mesh.axis_names):
-        raise ValueError(f"axes must be a tuple of distinct axes of the mesh, {mesh.axis_names}; got {axes!r}")
-    ranks = math.prod(mesh.shape[axis] for axis in axes)
-    if tokens % ranks:
-        raise ValueError(
-            f"T must be a multiple of the number of ranks, each holds T / R tokens; got T = {tokens}, R = {ranks}"
-        )
+    return factors, *exchange(map_of_rank(factors), h0, axes)
 
 
 TWO_PHASE = Implementation("two_phase", two_phase, context_parallel=True, stages=stages)

@@ -97,8 +97,8 @@ FAULTS = (
         "last_token_not_folded",
         "a halo off by one: the last token of each rank is missing in what it hands over",
         _two_phase(
-            "exchange(fold(factors), h0, axes)",
-            "exchange(fold(prepare(*(x.at[:, -1].set(0.0) for x in (q, k, v, g, beta)), scale=scale, "
+            "exchange(map_of_rank(factors), h0, axes)",
+            "exchange(map_of_rank(prepare(*(x.at[:, -1].set(0.0) for x in (q, k, v, g, beta)), scale=scale, "
             "chunk_size=chunk_size)), h0, axes)",
         ),
         "long_memory",

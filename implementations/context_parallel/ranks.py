@@ -1,0 +1,53 @@
+"""What a scheme knows of its ranks: which axes of the mesh number them, what each holds, and who sends to whom.
+
+Ranks are numbered over a tuple of mesh axes, the first one major, whatever the order of the axes in the mesh.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh, PartitionSpec
+
+Axes = tuple[str, ...]
+
+
+def check_ranks(tokens: int, mesh: Mesh, axes: Axes) -> None:
+    """Raise ValueError unless `axes` are distinct axes of `mesh` whose sizes multiply to a divisor of `tokens`."""
+    if not isinstance(axes, tuple) or not axes or len(set(axes)) != len(axes) or not set(axes) <= set(mesh.axis_names):
+        raise ValueError(f"axes must be a tuple of distinct axes of the mesh, {mesh.axis_names}; got {axes!r}")
+    ranks = math.prod(mesh.shape[axis] for axis in axes)
+    if tokens % ranks:
+        raise ValueError(
+            f"T must be a multiple of the number of ranks, each holds T / R tokens; got T = {tokens}, R = {ranks}"
+        )
+
+
+def over_ranks(local: Callable[..., Any], mesh: Mesh, axes: Axes, out_specs: Any) -> Callable[..., Any]:
+    """`local` on each rank: with its own tokens of q, k, v, g and beta, and the whole initial state."""
+    tokens, state = PartitionSpec(None, axes), PartitionSpec()
+    return jax.shard_map(
+        local,
+        mesh=mesh,
+        in_specs=(tokens, tokens, tokens, tokens, tokens, state),
+        out_specs=out_specs,
+        check_vma=False,  # the final state is the same on all ranks because all compute it from what all have received
+    )
+
+
+def permute(x: Any, axes: Axes, hops: Sequence[tuple[int, int]]) -> Any:
+    """Each hop's source sends `x`, a tree of arrays, to its destination; who is sent nothing gets zeros.
+
+    Called inside a `shard_map` over `axes`. `jax.lax.ppermute` numbers ranks in the mesh's order of the axes: where
+    `axes` has another, jax 0.10 sends to other ranks in silence, and jax 0.12 refuses.
+    """
+    in_mesh = tuple(axis for axis in jax.sharding.get_abstract_mesh().axis_names if axis in axes)
+
+    def number(rank: int) -> int:
+        index = dict(zip(axes, np.unravel_index(rank, [jax.lax.axis_size(axis) for axis in axes]), strict=True))
+        sizes = [jax.lax.axis_size(axis) for axis in in_mesh]
+        return int(np.ravel_multi_index([index[axis] for axis in in_mesh], sizes))
+
+    return jax.lax.ppermute(x, in_mesh, [(number(source), number(destination)) for source, destination in hops])

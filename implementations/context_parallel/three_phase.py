@@ -1,0 +1,60 @@
+"""Three-phase context parallelism (thread 3): a local pass from zero, the exchange, a second local pass.
+
+The first pass carries the transition M of all chunks so far beside the state, and needs no K x K product:
+`M' = e^{G_C} M - K~^T (w M)` costs 4 C K^2 a chunk where composing dense maps costs 2 C K^2 + 2 K^3. It is the step of
+the rule itself, on values `[v | 0]` and the state `[0 | I]`. The second pass reuses the factors of the first.
+"""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh
+from jaxtyping import Array, Float
+
+from implementations.chunked import Factors, chunk_step
+from implementations.context_parallel.affine import Affine
+from implementations.context_parallel.exchange import Exchange, all_gather_prefix
+from implementations.context_parallel.two_phase import stages, two_phase
+from implementations.contract import Implementation
+
+
+def local_pass(chunks: Factors) -> Affine:
+    """`(A, B)` of all chunks (leading axis): where the rule takes `[0 | I]` is `[B | A]`.
+
+    `jax.checkpoint` on the body, or the backward keeps what every chunk has written.
+    """
+    K, V = chunks.w.shape[-1], chunks.u.shape[-1]
+    start = jnp.concatenate([jnp.zeros((K, V), chunks.u.dtype), jnp.eye(K, dtype=chunks.u.dtype)], axis=-1)
+
+    @jax.checkpoint
+    def body(state: Array, chunk: Factors) -> tuple[Array, None]:
+        chunk = chunk._replace(u=jnp.concatenate([chunk.u, jnp.zeros_like(chunk.w)], axis=-1))
+        return chunk_step(state, chunk)[0], None
+
+    end, _ = jax.lax.scan(body, jnp.broadcast_to(start, (*chunks.decay.shape[1:], *start.shape)), chunks)
+    return end[..., V:], end[..., :V]
+
+
+def three_phase(
+    q: Float[Array, "B T Hk K"],
+    k: Float[Array, "B T Hk K"],
+    v: Float[Array, "B T Hv V"],
+    g: Float[Array, "B T Hv"],
+    beta: Float[Array, "B T Hv"],
+    initial_state: Float[Array, "B Hv K V"],
+    *,
+    scale: float | None = None,
+    chunk_size: int = 64,
+    mesh: Mesh,
+    axes: tuple[str, ...],
+    exchange: Exchange = all_gather_prefix,
+) -> tuple[Float[Array, "B T Hv V"], Float[Array, "B Hv K V"]]:
+    """`(o, final_state)` under the contract, as `two_phase` with the map of `local_pass`. Raises what that does."""
+    keywords = {"scale": scale, "chunk_size": chunk_size, "mesh": mesh, "axes": axes, "exchange": exchange}
+    return two_phase(q, k, v, g, beta, initial_state, map_of_rank=local_pass, **keywords)
+
+
+THREE_PHASE = Implementation(
+    "three_phase", three_phase, context_parallel=True, stages=functools.partial(stages, map_of_rank=local_pass)
+)
