@@ -6,6 +6,7 @@ the rule itself, on values `[v | 0]` and the state `[0 | I]`. The second pass re
 """
 
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -51,7 +52,13 @@ def three_phase(
     exchange: Exchange = all_gather_prefix,
 ) -> tuple[Float[Array, "B T Hv V"], Float[Array, "B Hv K V"]]:
     """`(o, final_state)` under the contract, as `two_phase` with the map of `local_pass`. Raises what that does."""
-    keywords = {"scale": scale, "chunk_size": chunk_size, "mesh": mesh, "axes": axes, "exchange": exchange}
+    keywords: dict[str, Any] = {
+        "scale": scale,
+        "chunk_size": chunk_size,
+        "mesh": mesh,
+        "axes": axes,
+        "exchange": exchange,
+    }
     return two_phase(q, k, v, g, beta, initial_state, map_of_rank=local_pass, **keywords)
 
 
