@@ -6,7 +6,6 @@ the rule itself, on values `[v | 0]` and the state `[0 | I]`. The second pass re
 """
 
 import functools
-from typing import Any
 
 import jax
 import jax.numpy as jnp
