@@ -51,14 +51,15 @@ def three_phase(
     exchange: Exchange = all_gather_prefix,
 ) -> tuple[Float[Array, "B T Hv V"], Float[Array, "B Hv K V"]]:
     """`(o, final_state)` under the contract, as `two_phase` with the map of `local_pass`. Raises what that does."""
-    keywords: dict[str, Any] = {
-        "scale": scale,
-        "chunk_size": chunk_size,
-        "mesh": mesh,
-        "axes": axes,
-        "exchange": exchange,
-    }
-    return two_phase(q, k, v, g, beta, initial_state, map_of_rank=local_pass, **keywords)
+    return two_phase(
+        *(q, k, v, g, beta, initial_state),
+        scale=scale,
+        chunk_size=chunk_size,
+        mesh=mesh,
+        axes=axes,
+        exchange=exchange,
+        map_of_rank=local_pass,
+    )
 
 
 THREE_PHASE = Implementation(
