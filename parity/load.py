@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 
+import implementations
 from implementations.contract import Implementation
 
 
@@ -20,13 +21,17 @@ def load(specs: Sequence[str]) -> tuple[Implementation, ...]:
     """The implementations that `specs` name, in order. A name may be one Implementation or a sequence of them.
 
     Raises CannotLoad on a spec that cannot be read, a file, module or name that is not there, a module that raises, an
-    object of another type, and on two implementations with one name.
+    object of another type, on two implementations with one name, and on one with the name of one of the suite's own.
     """
     found = [implementation for spec in specs for implementation in _load_one(spec)]
     names = [implementation.name for implementation in found]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise CannotLoad(f"more than one implementation is called {', '.join(twice)}: test ids need names of their own")
+    ours = {implementation.name: implementation for implementation in implementations.ALL}
+    taken = [x.name for x in found if x is not ours.get(x.name, x)]
+    if taken:  # a row of the table of limits may speak of that name
+        raise CannotLoad(f"{', '.join(taken)}: the suite's own implementation has that name; choose another")
     return tuple(found)
 
 

@@ -11,12 +11,12 @@ from oracles.gated_delta_rule import GRADIENTS, QUANTITIES
 from parity.precision import DTYPES
 from parity.problem import Problem
 from parity.regimes import REGIMES
-from parity.shapes import ALIGNED, RAGGED, SHAPES, SHORT, SINGLE, WIDE, Shape
+from parity.shapes import ALIGNED, RAGGED, SHAPES, SHORT, SINGLE, UNEVEN, WIDE, Shape
 
 EVERY = tuple(REGIMES)
 SHARPEST = ("typical", "long_memory", "mixed_gates", "correlated_keys", "beta_near_two")
 
-MESHES = (1, 2, 4, 8)
+MESHES = (1, 2, 4, 5, 8)
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,8 @@ GATE = (
     Row(RAGGED, DTYPES, EVERY, ranks=(4,)),
     Row(RAGGED, DTYPES, SHARPEST, ranks=(2, 8)),
     Row(ALIGNED, DTYPES, (*SHARPEST, "orthogonal_write"), ranks=(8,)),
+    Row(UNEVEN, DTYPES, (*SHARPEST, "zero_keys"), ranks=(1,)),
+    Row(UNEVEN, ("f64",), SHARPEST, ranks=(5,)),
     # Certifying K = V = 128 takes most of a minute: few regimes, and every dtype.
     Row(WIDE, ("f64",), ("typical", "strong_decay"), ranks=(2,)),
     Row(WIDE, ("f32",), ("repeated_keys",), ranks=(2,)),
@@ -42,7 +44,9 @@ GATE = (
     Row(SINGLE, DTYPES, (*SHARPEST, "zero_keys"), ranks=(1,)),
 )
 
-FULL = tuple(Row(shape, DTYPES, EVERY, MESHES) for shape in SHAPES.values())
+FULL = tuple(
+    Row(shape, DTYPES, EVERY, tuple(ranks for ranks in MESHES if shape.T % ranks == 0)) for shape in SHAPES.values()
+)
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """The pytest side: options, the items of the gate, and the accuracy table at the end."""
 
+import tempfile
 from collections.abc import Generator, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -77,7 +78,18 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError(str(error)) from None
     if not hasattr(config, "workerinput"):  # a worker's reports reach the process that started it
         directory = config.rootpath / config.getoption("parity_report")
+        _require_writable(directory)
         config.pluginmanager.register(AccuracyReporter(directory), "accuracy-reporter")
+
+
+def _require_writable(directory: Path) -> None:
+    """Before anything runs: what is written at the end must have a place."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=directory):
+            pass
+    except OSError as error:
+        raise pytest.UsageError(f"--parity-report={directory}: nothing can be written there: {error}") from None
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -49,6 +49,10 @@ def run(implementation: Implementation, problem: Problem, ranks: int) -> Answer:
         arguments = {n: place(x, mesh, over_tokens=n not in REPLICATED) for n, x in problem.arguments.items()}
         like = {quantity: arguments[name] for quantity, name in LIKE.items()}
         results, failures = _ask(implementation, problem.dtype, problem.shape, ranks, tuple(arguments.values()))
+        overwritten = [name for name, x in arguments.items() if not _is_still(x, problem.arguments[name])]
+        if overwritten:  # nothing that was returned can be trusted: it may have been computed from other inputs
+            failure = f"the call or its vjp has written to its arguments: {', '.join(overwritten)} must stay as given"
+            return Answer({}, dict.fromkeys((name.removesuffix(IN_VJP) for name in (*results, *failures)), failure), {})
         pieces: dict[str, list[np.ndarray]] = {}
         for name, x in results.items():
             quantity = name.removesuffix(IN_VJP)
@@ -101,6 +105,10 @@ def _program(implementation: Implementation, dtype: Dtype, shape: Shape, ranks: 
 
     def with_vjp_of_jax(*arguments: jax.Array) -> dict[str, Any]:
         outputs, pullback = jax.vjp(call, *arguments[:6])
+        for name, x, like in zip(OUTPUTS, outputs, (arguments[2], arguments[5]), strict=True):
+            wrong = _wrong_form(name, x, like)
+            if wrong:  # or jax says of the cotangents what is true of the outputs
+                raise TypeError(wrong)
         in_vjp = {name + IN_VJP: x for name, x in zip(OUTPUTS, outputs, strict=True)}
         return forward(*arguments) | in_vjp | dict(zip(GRADIENTS, pullback(tuple(arguments[6:])), strict=True))
 
@@ -130,17 +138,31 @@ def _checked(returned: Any, count: int, what: str, wanted: str) -> tuple[Any, ..
 
 
 def _violation(quantity: str, got: Any, like: jax.Array) -> str | None:
-    """Nothing is cast and nothing is broadcast: a wrong dtype or shape is a wrong answer."""
-    found, wanted = (tuple(got.shape), str(got.dtype)), (like.shape, str(like.dtype))
-    if found != wanted:
-        return f"{quantity} must be {wanted[1]}{list(wanted[0])}, like {LIKE[quantity]}; got {found[1]}{list(found[0])}"
+    wrong = _wrong_form(quantity, got, like)
+    if wrong:
+        return wrong
     if quantity not in REPLICATED and not copies_agree(got):
         return f"{quantity}: devices that hold the same tokens of it do not agree"
     return None
+
+
+def _wrong_form(quantity: str, got: Any, like: jax.Array) -> str | None:
+    """Nothing is cast and nothing is broadcast: a wrong dtype or shape is a wrong answer."""
+    found, wanted = (tuple(got.shape), str(got.dtype)), (like.shape, str(like.dtype))
+    if found == wanted:
+        return None
+    return f"{quantity} must be {wanted[1]}{list(wanted[0])}, like {LIKE[quantity]}; got {found[1]}{list(found[0])}"
+
+
+def _is_still(x: jax.Array, given: np.ndarray) -> bool:
+    """Whether the argument `x` has the bits that were given, and has not been given away (donated)."""
+    return not x.is_deleted() and np.asarray(x).tobytes() == given.tobytes()
 
 
 def _own_traceback(error: BaseException) -> str:
     """What was raised, and where, without the frames of jax and of this file."""
     foreign = (str(Path(jax.__file__).parent), __file__, "<")  # "<": compiled on the fly by a type checker
     frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(foreign)]
-    return f"{type(error).__name__}: {error}\n" + "".join(traceback.format_list(frames))
+    # By the traceback module, for an exception may raise where its text is asked for.
+    raised = "".join(traceback.format_exception_only(error)).strip()
+    return f"{raised}\n" + "".join(traceback.format_list(frames))

@@ -50,6 +50,8 @@ ALIGNED = Shape("aligned", B=2, T=384, Hk=2, Hv=2, K=16, V=16, chunk_size=16, sc
 WIDE = Shape("wide", B=1, T=384, Hk=2, Hv=2, K=128, V=128, chunk_size=64)
 # short is less than a chunk on one device, and one token a rank on 8.
 SHORT = Shape("short", B=2, T=8, Hk=2, Hv=6, K=16, V=24, chunk_size=16)
+# uneven has nothing that divides anything: sizes that code may take for granted, as two heads or eights of tokens.
+UNEVEN = Shape("uneven", B=3, T=95, Hk=4, Hv=8, K=24, V=16, chunk_size=16)
 SINGLE = Shape("single", B=2, T=1, Hk=2, Hv=6, K=16, V=24, chunk_size=16)
 
-SHAPES = {shape.name: shape for shape in (RAGGED, ALIGNED, WIDE, SHORT, SINGLE)}
+SHAPES = {shape.name: shape for shape in (RAGGED, ALIGNED, UNEVEN, WIDE, SHORT, SINGLE)}

@@ -9,7 +9,7 @@ import pytest
 import implementations
 from implementations.contract import FEATURES, Implementation
 from oracles.gated_delta_rule import GRADIENTS, OUTPUTS, QUANTITIES
-from parity.matrix import FULL, GATE, Case, Item, cases, items
+from parity.matrix import FULL, GATE, MESHES, Case, Item, cases, items
 from parity.precision import DTYPES
 from parity.problem import Problem
 from parity.regimes import REGIMES
@@ -80,7 +80,7 @@ def test_the_gate_is_small_enough_to_run_on_every_merge():
     for implementation in implementations.ALL:
         compilations = {case.compilation for case in cases([implementation])}
         dtypes_and_shapes = len(DTYPES) * len(SHAPES)
-        assert len(compilations) <= dtypes_and_shapes + (9 if implementation.context_parallel else 0)
+        assert len(compilations) <= dtypes_and_shapes + (10 if implementation.context_parallel else 0)
 
 
 # What meets what
@@ -115,13 +115,26 @@ def test_context_parallelism_meets_three_chunks_on_each_of_three_ranks(implement
 @pytest.mark.parametrize("implementation", CONTEXT_PARALLEL, ids=lambda i: i.name)
 def test_context_parallelism_meets_the_awkward_splits(implementation):
     mine = [case for case in cases([implementation]) if case.problem.dtype == "f64"]
-    assert {case.ranks for case in mine} >= {1, 2, 4, 8}
+    assert {case.ranks for case in mine} >= {1, 2, 4, 5, 8}
     tokens = {case.problem.shape.T // case.ranks for case in mine}
     assert 1 in tokens  # a rank of one token
     assert any(case.ranks >= 3 and case.problem.shape.T // case.ranks % case.problem.shape.chunk_size for case in mine)
     assert any(
         case.ranks >= 3 and not case.problem.shape.T // case.ranks % case.problem.shape.chunk_size for case in mine
     )
+
+
+@each_implementation
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_no_size_is_always_the_same_or_a_multiple_of_two(implementation, dtype):
+    """Or code that takes it for granted is right wherever it is asked."""
+    shapes = {case.problem.shape for case in cases([implementation]) if case.problem.dtype == dtype}
+    for size in ("B", "T", "Hk", "Hv", "K", "V"):
+        assert len({getattr(shape, size) for shape in shapes}) >= 2, size
+    assert any(shape.T > 64 and shape.T % 2 for shape in shapes)
+    assert any(shape.B > 2 and shape.B % 2 and len({shape.B, shape.Hk, shape.Hv}) == 3 for shape in shapes)
+    assert {shape.Hv // shape.Hk for shape in shapes} == {1, 2, 3}
+    assert {(shape.K > shape.V) - (shape.K < shape.V) for shape in shapes} == {-1, 0, 1}
 
 
 def chunks_of_a_rank(case):
@@ -139,8 +152,9 @@ def test_nothing_in_the_gate_is_beyond_our_own_implementations():
 def test_full_is_the_product_and_contains_the_gate():
     full = {(case.name, case.ranks) for case in cases(implementations.ALL, FULL)}
     assert full > {(case.name, case.ranks) for case in IN_GATE}
-    single = len(DTYPES) * len(REGIMES) * len(SHAPES)
-    assert len(full) == sum(single * (4 if i.context_parallel else 1) for i in implementations.ALL)
+    splits = sum(shape.T % ranks == 0 for shape in SHAPES.values() for ranks in MESHES)
+    each = len(DTYPES) * len(REGIMES)
+    assert len(full) == sum(each * (splits if i.context_parallel else len(SHAPES)) for i in implementations.ALL)
 
 
 def test_rows_that_overlap_give_each_case_once():

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-MESHES = (2, 4, 8)
+MESHES = (2, 4, 5, 8)
 
 KERNELS = """
 import time

@@ -1,5 +1,6 @@
 """An implementation is asked once, and what it did wrong costs what it cost and no more."""
 
+import ctypes
 import sys
 from functools import partial
 
@@ -298,6 +299,55 @@ def test_one_gradient_of_a_wrong_shape_costs_that_gradient():
 
 
 # What is wrong
+
+
+@pytest.mark.parametrize("name", ["v", "do"])
+def test_arguments_that_are_written_to_cost_everything_and_are_named(name):
+    def overwrite(x):
+        address = np.asarray(x).__array_interface__["data"][0]
+        np.ctypeslib.as_array((ctypes.c_double * x.size).from_address(address))[:] = 0.0
+
+    def call(*inputs, scale, chunk_size):
+        return linear(*inputs, scale=scale, chunk_size=chunk_size)
+
+    def vjp(*arguments, scale, chunk_size):
+        gradients = vjp_of_linear(*arguments, scale=scale, chunk_size=chunk_size)
+        overwrite(arguments[{"v": 2, "do": 6}[name]])
+        return gradients
+
+    answer = run(kernel(call, vjp=vjp, traceable=False), F64, 1)
+    assert answer.pieces == {}
+    assert answer.failures.keys() == set(QUANTITIES)
+    assert {f"written to its arguments: {name} must stay as given" in x for x in answer.failures.values()} == {True}
+
+
+def test_arguments_that_are_given_away_are_named():
+    def call(q, k, v, g, beta, initial_state, *, scale, chunk_size):
+        return jax.jit(lambda x: 2 * x, donate_argnums=0)(v), initial_state
+
+    answer = run(forward_only(call, traceable=False), F64, 1)
+    assert {message.partition(": ")[2] for message in answer.failures.values()} == {"v must stay as given"}
+    assert answer.failures.keys() == set(OUTPUTS)
+
+
+def test_an_exception_without_a_text_of_its_own_is_a_failure_like_any_other():
+    class Speechless(Exception):
+        def __str__(self):
+            raise RuntimeError("no words")
+
+    def call(*inputs, **keywords):
+        raise Speechless
+
+    answer = run(forward_only(call), F64, 1)
+    assert {"Speechless: <exception str() failed>" in x.splitlines()[0] for x in answer.failures.values()} == {True}
+
+
+def test_a_wrong_form_is_why_there_are_no_gradients():
+    answer = run(kernel(returns(lambda v, h: (v[:, :, :1], h))), F64, 1)
+    assert {answer.failures[q].splitlines()[0] for q in GRADIENTS} == {
+        "TypeError: o must be float64[2, 8, 6, 24], like v; got float64[2, 8, 1, 24]"
+    }
+    assert "final_state" in answer.pieces
 
 
 def test_what_the_call_raises_is_the_failure_of_everything_with_its_own_traceback():

@@ -33,6 +33,10 @@ ROUNDING = 2.0
 
 NAMED = 3
 
+# The suite's own code as it is. Where that gives the failing result too, it is wrong itself, and every fault that is
+# made of it has that in common with the failure.
+NOTHING = Fault("nothing", "nothing is planted", "rule", "o", ("typical",), wrap=lambda implementation: implementation)
+
 _searched: dict[str, str] = {}  # a compilation -> the case for which all of the catalogue was run
 _fitted: dict[Implementation, list[Fault]] = {}  # what an implementation's earlier failures resembled
 
@@ -48,10 +52,14 @@ class Resemblance:
 
 @dataclass(frozen=True)
 class Search:
-    """What was found, best first, and how many faults were `compared` for it."""
+    """What was found, best first, and how many faults were `compared` for it.
+
+    `is_our_own`: whether the suite's own code gives the failing result; then the catalogue can tell nothing.
+    """
 
     found: list[Resemblance]
     compared: int
+    is_our_own: bool = False
 
 
 def read(verdict: Verdict) -> str:
@@ -65,6 +73,8 @@ def read(verdict: Verdict) -> str:
         return ""  # nothing that was measured is wrong: there is nothing to resemble
     fitted = _fitted.setdefault(case.implementation, [])
     search = resembling(case, fitted)
+    if search.is_our_own:
+        return "    the suite's own code gives the same result: the catalogue, made of it, tells nothing"
     if search.found:
         return _told(search, "run on these inputs: what an earlier failure resembled")
     earlier = _searched.setdefault(case.compilation, case.name)
@@ -93,7 +103,7 @@ def resembling(case: Case, faults: Sequence[Fault] | None = None) -> Search:
     is: a fault that explains less is not the cause.
     """
     verdict = judge(case)
-    faults = candidates(verdict) if faults is None else faults
+    faults = (NOTHING, *(candidates(verdict) if faults is None else faults))
     failing = results(run(case.implementation, case.problem, case.ranks))
     distances: dict[Fault, list[Distances]] = {fault: [] for fault in faults}
     compared = 0
@@ -104,7 +114,7 @@ def resembling(case: Case, faults: Sequence[Fault] | None = None) -> Search:
         if not asked:
             continue
         answers = planted.answers(list(distances), case.problem, case.ranks, names)
-        compared = compared or len(answers)
+        compared = compared or len(answers) - 1
         near = {fault: _distances(verdict, fault, asked, answer) for fault, answer in answers.items()}
         distances = {fault: [*distances[fault], found] for fault, found in near.items() if found is not None}
         if names == OUTPUTS and outputs_are_wrong:
@@ -117,7 +127,10 @@ def resembling(case: Case, faults: Sequence[Fault] | None = None) -> Search:
     found = sorted((x for x in found if x.units <= x.oracle_units / _nearer(x.fault)), key=lambda x: x.units)
     limit = max(finding.limit for finding in verdict.findings.values())
     as_near = max(10 * found[0].units, ROUNDING * limit) if found else 0.0
-    return Search([x for x in found if x.units <= as_near], compared)
+    found = [x for x in found if x.units <= as_near]
+    if any(x.fault is NOTHING for x in found):
+        return Search([], compared, is_our_own=True)
+    return Search(found, compared)
 
 
 class Distances(NamedTuple):

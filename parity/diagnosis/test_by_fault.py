@@ -11,7 +11,7 @@ from implementations.chunked import chunk_step, chunked
 from implementations.context_parallel.two_phase import TWO_PHASE
 from implementations.contract import Implementation
 from implementations.sequential import SEQUENTIAL
-from parity.diagnosis import by_fault, candidates
+from parity.diagnosis import by_fault, candidates, planted
 from parity.diagnosis.by_fault import resembling
 from parity.diagnosis.candidates import candidates as candidates_of
 from parity.diagnosis.conftest import answers_with
@@ -183,3 +183,11 @@ def test_only_what_can_be_it_is_run():
 
 def test_right_code_resembles_nothing():
     assert named(answers_with(lambda values: None, Problem("typical", RAGGED, "f64"), 1)) == []
+
+
+def test_what_is_wrong_in_the_suites_own_code_is_no_known_mistake(monkeypatch):
+    """The faults are made of that code: with the mistake in it, each of them that changes little is as near as any."""
+    broken = Implementation("broken", update_with_u)
+    monkeypatch.setattr(planted, "CHUNKED", broken)
+    text = by_fault.read(judge(case_of(Implementation("mine", update_with_u))))
+    assert text == "    the suite's own code gives the same result: the catalogue, made of it, tells nothing"

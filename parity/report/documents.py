@@ -21,8 +21,11 @@ class Accuracy:
 
 @dataclass(frozen=True)
 class Failures:
+    """`unmeasured`: the failing items that left nothing to read: their process ended, or there was no verdict."""
+
     failures: list[Failure]
     environment: Mapping[str, object] = field(default_factory=dict)
+    unmeasured: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """What is kept of a failing case: the message, and the units of every quantity on every rank."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from parity.unit import BLOCK
@@ -98,3 +98,8 @@ def _check_blocks(quantity: str, units: list[list[list[list[float]]]], ranks: in
     if len(shapes) != 1 or {shape[1] for shape in shapes} != {blocks} or 0 in next(iter(shapes)):
         found = ", ".join(map(str, sorted(shapes))) or "nothing"
         raise ValueError(f"units of {quantity} have [row][block][head] of {found}; expected {blocks} blocks everywhere")
+
+
+def first_few(names: Sequence[str]) -> str:
+    """`a, b, c and 4 more`."""
+    return ", ".join(names[:3]) + f" and {len(names) - 3} more" * (len(names) > 3)

@@ -7,7 +7,7 @@ from parity.report import kills
 from parity.report.accuracy import Row
 from parity.report.comparison import Pair, counts, pairs
 from parity.report.documents import Accuracy, Failures, Kills, Run
-from parity.report.failures import MOST_DRAWN, Failure, worst_first
+from parity.report.failures import MOST_DRAWN, Failure, first_few, worst_first
 from parity.report.numbers import exact, number, percent, times
 from parity.report.summary import claim, flat, headroom, mismatches, summary
 
@@ -113,10 +113,12 @@ def _row(row: Row) -> tuple[str, ...]:
 def _failures(failures: Failures | None) -> str:
     if failures is None:
         return "## Failures\n\nfailures.json is absent."
+    lost = [f"{len(failures.unmeasured)} failing items were not measured: {first_few(failures.unmeasured)}."]
+    lost *= bool(failures.unmeasured)
     if not failures.failures:
-        return "## Failures\n\nNo case failed."
+        return "\n\n".join(["## Failures", *(lost or ["No case failed."])])
     cases = worst_first(failures.failures)
-    parts = [f"## Failures\n\n{len(cases)} failing cases, worst first."]
+    parts = ["## Failures", *lost, f"{len(cases)} failing cases, worst first."]
     parts += [_failure(case) for case in cases[:MOST_DRAWN]]
     left = len(cases) - MOST_DRAWN
     return "\n\n".join(parts + [f"{left} more failing cases are in failures.json."] * (left > 0))

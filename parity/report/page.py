@@ -11,7 +11,7 @@ from parity.report import heat_map, kills
 from parity.report.accuracy import Row
 from parity.report.comparison import counts, pairs
 from parity.report.documents import Run
-from parity.report.failures import MOST_DRAWN, worst_first
+from parity.report.failures import MOST_DRAWN, first_few, worst_first
 from parity.report.numbers import exact, number, percent, times
 from parity.report.summary import claim, flat, headroom, mismatches, summary
 
@@ -43,6 +43,7 @@ def _environment() -> Environment:
         "by_implementation": _by_implementation,
         "claim": claim,
         "counts": counts,
+        "first_few": first_few,
         "flat": flat,
         "headroom": headroom,
         "heat_map": heat_map.heat_map,

@@ -1,6 +1,7 @@
 """Collect what the items of the gate found, over all workers; at the end print the table and write the documents."""
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -8,12 +9,13 @@ import pytest
 from parity.report.accuracy import Record, Row, as_json, as_markdown, as_text, table
 from parity.report.command import refresh
 from parity.report.documents import Failures
-from parity.report.failures import Failure
+from parity.report.failures import Failure, first_few
 from parity.report.json_form import decode, encode
 from parity.tolerances.provenance import provenance
 
 RECORD = "parity record"
 FAILURE = "parity failure"
+_ITEM = re.compile(r"\[(\w+-(?:f64|f32|bf16)-\w+-\w+-shard\d+of\d+-\w+)\]$")
 TITLE = "Accuracy, worst case per implementation, dtype and quantity"
 
 
@@ -24,8 +26,12 @@ class AccuracyReporter:
         self.directory = directory
         self.records: list[Record] = []
         self.failures: dict[tuple[str, int], Failure] = {}
+        self.unmeasured: list[str] = []
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        item = _ITEM.search(report.nodeid)
+        if report.failed and item and not any(name == RECORD for name, _ in report.user_properties):
+            self.unmeasured.append(item[1])
         if report.when != "call":
             return
         self.records += [Record(**value) for name, value in report.user_properties if name == RECORD]  # type: ignore[arg-type]
@@ -44,13 +50,18 @@ class AccuracyReporter:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        if not self.records:
+        if not (self.records or self.unmeasured):
             return
         rows = table(self.records)
         terminalreporter.section(TITLE)
         terminalreporter.write_line(as_text(rows))
         for reason, count in self._not_applicable():
             terminalreporter.write_line(f"not applicable, {count} items: {reason}")
+        if self.unmeasured:
+            some = first_few(self.unmeasured)
+            terminalreporter.write_line(
+                f"{len(self.unmeasured)} failing items were not measured, and are in no row: {some}", red=True
+            )
         if self.nothing_judged:
             terminalreporter.write_line("Nothing was judged: every item is not applicable.", red=True)
 
@@ -66,7 +77,7 @@ class AccuracyReporter:
     def _write(self, rows: list[Row], markdown: str) -> None:
         """The documents of the gate, failures.json also where nothing failed: an older one would be taken for ours."""
         around = provenance()
-        failures = Failures([self.failures[key] for key in sorted(self.failures)], around)
+        failures = Failures([self.failures[key] for key in sorted(self.failures)], around, self.unmeasured)
         self.directory.mkdir(parents=True, exist_ok=True)
         (self.directory / "accuracy.md").write_text(markdown, encoding="utf-8")
         (self.directory / "accuracy.json").write_text(as_json(rows, TITLE, around), encoding="utf-8")

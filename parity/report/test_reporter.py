@@ -78,3 +78,22 @@ def test_a_damaged_kill_table_costs_the_page_and_nothing_else(tmp_path: Path) ->
     assert any(line.startswith("no report is written") and "kills.json is not JSON" in line for line in lines)
     assert (tmp_path / "accuracy.json").exists()
     assert not (tmp_path / "report.html").exists()
+
+
+def test_what_failed_without_being_measured_is_counted_and_named(tmp_path: Path) -> None:
+    """The report of a worker that ended; a run with nothing else writes its documents too."""
+    reporter = AccuracyReporter(tmp_path)
+    for quantity in ("o", "dk", "dv", "dg"):
+        node = f"parity/test_backward.py::test_backward[mine-f64-typical-short-shard0of1-{quantity}]"
+        reporter.pytest_runtest_logreport(pytest.TestReport(node, ("file", 1, "id"), {}, "failed", "crashed", "???"))
+    for other in ("parity/test_unit.py::test_units", "parity/test_x.py::test_x[mine]"):
+        reporter.pytest_runtest_logreport(pytest.TestReport(other, ("file", 1, "id"), {}, "failed", "red", "call"))
+    terminal = create_autospec(pytest.TerminalReporter, instance=True)
+    reporter.pytest_terminal_summary(terminal)
+    named = ", ".join(f"mine-f64-typical-short-shard0of1-{quantity}" for quantity in ("o", "dk", "dv")) + " and 1 more"
+    lines = [call.args[0] for call in terminal.write_line.call_args_list]
+    assert f"4 failing items were not measured, and are in no row: {named}" in lines
+    for name in ("report.html", "report.md"):
+        text = (tmp_path / name).read_text(encoding="utf-8")
+        assert f"4 failing items were not measured: {named}." in text
+        assert "No case failed." not in text

@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal, cast, get_args
 
+from implementations.contract import Dtype
 from oracles.gated_delta_rule import QUANTITIES
 from parity.matrix import MESHES, Item
 from parity.precision import DTYPES
@@ -61,7 +62,7 @@ class Expectation:
 def load(paths: Sequence[Path]) -> tuple[Expectation, ...]:
     """The rows of all files. Raises BadTable on anything that it does not know, and where two rows overlap."""
     rows = tuple(row for path in paths for row in _read(path))
-    require_disjoint(", ".join(str(path) for path in paths), {row.where: row.selector for row in rows})
+    require_disjoint("--expect", {row.where: row.selector for row in rows})
     return rows
 
 
@@ -71,14 +72,20 @@ def expectation_of(item: Item, rows: Sequence[Expectation]) -> Expectation | Non
 
 
 def require_used(rows: Sequence[Expectation], items: Sequence[Item]) -> None:
-    """Raise BadTable where a row matches none of `items`, the whole matrix, or expects a deviation within the limit."""
+    """Raise BadTable where a row matches none of `items`, the whole matrix, or none that is judged, or expects a
+    deviation within the limit.
+    """
     for row in rows:
         matched = [item for item in items if row.selector.matches(point(item))]
         if not matched:
             raise BadTable(f"{row.where}: no item of the matrix has {row.selector.text}")
+        judged = [item for item in matched if item.not_applicable() is None]
+        if not judged:
+            why = "; ".join(sorted({str(item.not_applicable()) for item in matched}))
+            raise BadTable(f"{row.where}: every item with {row.selector.text} is not applicable as it is: {why}")
         if row.units is None:
             continue
-        limit, item = max((_limit(item), item.name) for item in matched)
+        limit, item = max((_limit(item), item.name) for item in judged)
         if row.units[0] <= limit:
             raise BadTable(
                 f"{row.where}: units begin at {row.units[0]:g}, within the limit {limit:g} of {item}: "
@@ -100,13 +107,11 @@ def point(item: Item) -> dict[str, Value]:
 
 
 def _limit(item: Item) -> float:
-    """0 where the implementation claims nothing; without what holds on some platform alone."""
-    dtype = item.case.problem.dtype
-    claimed = item.case.implementation.arithmetic.get(dtype)
-    if claimed is None:
-        return 0.0
-    where = {"quantity": item.quantity, "regime": item.case.problem.regime, "platform": None}
-    return limits().resolve(claimed, implementation=item.case.implementation.name, dtype=dtype, **where).units  # type: ignore[arg-type]
+    """Of an item that is judged, without what holds on some platform alone."""
+    problem, implementation = item.case.problem, item.case.implementation
+    claimed = cast(Dtype, implementation.arithmetic[problem.dtype])
+    where = {"dtype": problem.dtype, "quantity": item.quantity, "regime": problem.regime, "platform": None}
+    return limits().resolve(claimed, implementation=implementation.name, **where).units  # type: ignore[arg-type]
 
 
 def _read(path: Path) -> list[Expectation]:

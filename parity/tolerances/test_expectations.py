@@ -132,7 +132,7 @@ def test_what_is_expected_to_fail_must_fail(read, found, contradicts):
         (row("deviation", "[40, inf]"), "units must be a positive, finite number of units; got inf"),
         (row("deviation", "[nan, 50]"), "units must be a positive, finite number of units; got nan"),
         (row(platform='"cpu"'), "platform: no such key"),
-        (row(ranks="3"), "ranks 3 is not known; known are 1, 2, 4, 8"),
+        (row(ranks="3"), "ranks 3 is not known; known are 1, 2, 4, 5, 8"),
         (row(rank="8"), "rank 8 is not known"),
         (row(rank="true"), "rank True is not known"),
         (row(shape='"tall"'), "shape 'tall' is not known; known are ragged"),
@@ -182,6 +182,8 @@ def test_a_deviation_within_the_limit_is_refused(read):
         require_used(read(row("deviation", "[3, 50]", dtype='"bf16"', quantity='["o", "dg"]')), matrix)
 
 
-def test_what_claims_nothing_has_no_limit_to_be_within(read):
+def test_a_row_that_speaks_of_nothing_that_is_judged_is_refused(read):
     matrix = items(cases([Implementation("mine", sequential, arithmetic={"f32": "f32"})]))
-    require_used(read(row("deviation", "[1, 2]", dtype='"f64"')), matrix)
+    for kind, units in (("deviation", "[1, 2]"), ("xfail", None), ("not_applicable", None)):
+        with pytest.raises(BadTable, match="not applicable as it is: no arithmetic is claimed for f64"):
+            require_used(read(row(kind, units, dtype='"f64"')), matrix)
