@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from implementations.contract import Dtype, Implementation
-from oracles.gated_delta_rule import GRADIENTS, OUTPUTS, QUANTITIES
+from oracles.gated_delta_rule import GRADIENTS, OUTPUTS
 from parity.matrix import Case
 from parity.problem import Problem
 from parity.regimes import REGIMES
@@ -40,6 +40,8 @@ def probes() -> list[Probe]:
         for dtype, claimed in CLAIMS
         for probe in _ask("scaled", _scaled, Problem(regime, SHORT, dtype), claimed)
     ]
+    for regime in REGIMES:
+        found += _ask("scaled", _scaled, Problem(regime, SHORT, "f64"), "f64", ranks=2)
     found += _ask("one token", _one_token, Problem("typical", RAGGED, "f64"), "f64")
     for name, edit in (("not a number", _not_a_number), ("narrower", _narrower), ("one axis more", lambda x: x[None])):
         found += _ask(name, edit, Problem("typical", SHORT, "f64"), "f64")
@@ -67,23 +69,26 @@ def _narrower(x: np.ndarray) -> np.ndarray:
     return x.astype(np.float32)
 
 
-def _ask(name: str, edit: Edit, problem: Problem, claimed: Dtype) -> Iterator[Probe]:
+def _ask(name: str, edit: Edit, problem: Problem, claimed: Dtype, ranks: int = 1) -> Iterator[Probe]:
     wanted, arguments = truth(problem), problem.arguments
 
     def answer(quantities: tuple[str, ...]) -> tuple[np.ndarray, ...]:
         like = {quantity: arguments[LIKE[quantity]] for quantity in quantities}
         return tuple(edit(wanted.values[q].reshape(x.shape).astype(x.dtype)) for q, x in like.items())
 
-    def call(*inputs: Any, scale: float | None, chunk_size: int) -> tuple[Any, ...]:
+    def call(*inputs: Any, **keywords: Any) -> tuple[Any, ...]:
         return answer(OUTPUTS)
 
-    def vjp(*inputs_and_cotangents: Any, scale: float | None, chunk_size: int) -> tuple[Any, ...]:
+    def vjp(*inputs_and_cotangents: Any, **keywords: Any) -> tuple[Any, ...]:
         return answer(GRADIENTS)
 
-    probe = Implementation("probe", call, {problem.dtype: claimed}, vjp=vjp, traceable=False)
-    verdict = judge(Case(probe, problem, 1))
+    probe = Implementation(
+        "probe", call, {problem.dtype: claimed}, context_parallel=ranks > 1, vjp=vjp, traceable=False
+    )
+    verdict = judge(Case(probe, problem, ranks))
     values = hashlib.sha256(b"".join(x.tobytes() for x in arguments.values())).hexdigest()[:16]
-    for quantity in QUANTITIES:
-        finding = verdict.findings[0, quantity]
+    for (rank, quantity), finding in sorted(verdict.findings.items()):
+        where = f" on rank {rank} of {ranks}" if ranks > 1 else ""
         shares = (finding.units / finding.limit).ravel().tolist()
-        yield Probe(f"{name} {problem.name} {problem.dtype} in {claimed} {quantity}", values, finding.passes, shares)
+        named = f"{name} {problem.name} {problem.dtype} in {claimed} {quantity}{where}"
+        yield Probe(named, values, finding.passes, shares)

@@ -1,5 +1,6 @@
 """A measure that was made looser, whichever part of it, lets a known error take up less of its limit."""
 
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -41,7 +42,7 @@ def test_the_same_measure_gives_the_same_probes(before):
 
 def test_every_probe_is_an_error_that_fails(before):
     assert not any(x.passes for x in before)
-    assert len({x.name for x in before}) == len(before) == 8 * (len(probe.CLAIMS) + 4)
+    assert len({x.name for x in before}) == len(before) == 8 * (len(probe.CLAIMS) + 2 + 4)
 
 
 def test_a_larger_kappa_shows(before, monkeypatch):
@@ -92,3 +93,14 @@ def test_a_judge_that_looks_away_shows(before, monkeypatch):
 
 def _times(row, factor):
     return limits.Row(row.name, row.units * factor, row.selector, row.reason, row.evidence, row.date)
+
+
+def test_a_judge_that_looks_at_the_first_rank_alone_shows(before, monkeypatch):
+    find = parity.verdict._find
+
+    def only_the_first(case, wanted, answer, rank, quantity):
+        found = find(case, wanted, answer, rank, quantity)
+        return replace(found, units=found.units * (rank == 0))
+
+    monkeypatch.setattr(parity.verdict, "_find", only_the_first)
+    assert less(before) == {x.name for x in before if x.name.endswith("on rank 1 of 2")} != set()
