@@ -6,7 +6,7 @@ import jax.numpy as jnp
 
 from parity.faults.around import Inputs, Outputs, Setting, Wrap, around
 from parity.faults.fault import Fault
-from parity.shapes import ALIGNED
+from parity.shapes import ALIGNED, UNEVEN
 
 WEAK = ("long_memory", "typical")
 
@@ -48,6 +48,41 @@ def _drop_a_token(x: Inputs) -> Inputs:
     token = x.v.shape[1] // 2
     return x._replace(beta=x.beta.at[:, token].set(0.0), g=x.g.at[:, token].set(0.0))
 
+
+def _whole_eights(tokens: int) -> jnp.ndarray:
+    """Whether each token is one of a whole eight, `[1, T, 1]`."""
+    return (jnp.arange(tokens) < tokens - tokens % 8)[None, :, None]
+
+
+def _read_in_eights(x: Inputs, setting: Setting) -> Inputs:
+    is_read = _whole_eights(x.v.shape[1])
+    return x._replace(g=jnp.where(is_read, x.g, 0), beta=jnp.where(is_read, x.beta, 0))
+
+
+def _written_in_eights(x: Outputs, setting: Setting) -> Outputs:
+    return x._replace(o=jnp.where(_whole_eights(x.o.shape[1])[..., None], x.o, 0))
+
+
+def _two_key_heads(x: Inputs) -> Inputs:
+    heads = jnp.arange(x.k.shape[2]) * 2 // x.k.shape[2]
+    return x._replace(q=x.q[:, :, heads], k=x.k[:, :, heads])
+
+
+SIZES = (
+    _wrong(
+        "tokens_in_eights",
+        "tokens after the last multiple of eight are left out",
+        around(_read_in_eights, _written_in_eights),
+        shape=UNEVEN,
+    ),
+    _wrong("two_key_heads", "there are taken to be two key heads", _taken(_two_key_heads), shape=UNEVEN),
+    _wrong(
+        "two_rows_of_states",
+        "batch rows from the third on start from the initial state of the second",
+        _taken(lambda x: x._replace(h0=x.h0[jnp.minimum(jnp.arange(x.h0.shape[0]), 1)])),
+        shape=UNEVEN,
+    ),
+)
 
 STATES = (
     _wrong(
@@ -134,4 +169,4 @@ TOKENS_HEADS_ROWS = (
     ),
 )
 
-FAULTS = (*STATES, *TOKENS_HEADS_ROWS)
+FAULTS = (*SIZES, *STATES, *TOKENS_HEADS_ROWS)
