@@ -5,10 +5,10 @@ import functools
 import jax
 import numpy as np
 import pytest
-from jax.sharding import AxisType
 
 from implementations.chunked import prepare
 from implementations.context_parallel.affine import fold
+from implementations.context_parallel.conftest import assert_close, mesh_of, outputs_and_gradients
 from implementations.context_parallel.exchange import EXCHANGES
 from implementations.context_parallel.three_phase import local_pass, three_phase
 from implementations.context_parallel.two_phase import two_phase
@@ -20,35 +20,17 @@ TOKENS = 40  # on five ranks eight tokens each, in chunks of 3, 3 and 2
 AXES = ("context",)
 
 
-def mesh_of(ranks):
-    return jax.make_mesh((ranks,), AXES, axis_types=(AxisType.Auto,), devices=jax.devices()[:ranks])
-
-
-def outputs_and_gradients(function, x):
-    draw = np.random.default_rng(1)
-    cotangents = jax.device_put((draw.normal(size=x[2].shape), draw.normal(size=x[5].shape)))
-
-    @jax.jit
-    def program(*x):
-        outputs, pullback = jax.vjp(function, *x)
-        return *outputs, *pullback(cotangents)
-
-    return [np.asarray(y) for y in program(*x)]
-
-
 @pytest.mark.parametrize("exchange", EXCHANGES.values(), ids=EXCHANGES)
 @pytest.mark.parametrize("scheme", [two_phase, three_phase])
 def test_results_and_gradients_are_those_of_one_token_after_another(inputs, scheme, exchange):
     x = inputs(TOKENS)
-    over_ranks = functools.partial(scheme, chunk_size=3, mesh=mesh_of(5), axes=AXES, exchange=exchange)
-    for found, wanted in zip(outputs_and_gradients(over_ranks, x), outputs_and_gradients(sequential, x), strict=True):
-        assert found.shape == wanted.shape
-        np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-14 * np.max(np.abs(wanted)))
+    over_ranks = functools.partial(scheme, chunk_size=3, mesh=mesh_of(context=5), axes=AXES, exchange=exchange)
+    assert_close(outputs_and_gradients(over_ranks, x), outputs_and_gradients(sequential, x))
 
 
 @pytest.mark.parametrize("exchange", EXCHANGES.values(), ids=EXCHANGES)
 def test_every_rank_holds_the_same_final_state(inputs, exchange):
-    over_ranks = functools.partial(two_phase, chunk_size=2, mesh=mesh_of(8), axes=AXES, exchange=exchange)
+    over_ranks = functools.partial(two_phase, chunk_size=2, mesh=mesh_of(context=8), axes=AXES, exchange=exchange)
     _, final_state = jax.jit(over_ranks)(*inputs(TOKENS))
     assert len({np.asarray(part.data).tobytes() for part in final_state.addressable_shards}) == 1
 

@@ -6,10 +6,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import AxisType, NamedSharding, PartitionSpec
+from jax.sharding import NamedSharding, PartitionSpec
 
+from implementations.context_parallel.conftest import assert_close, mesh_of, outputs_and_gradients
 from implementations.context_parallel.exchange import all_gather_prefix
-from implementations.context_parallel.ranks import check_ranks
 from implementations.context_parallel.two_phase import stages, two_phase
 from implementations.contract import STAGES
 from implementations.sequential import sequential
@@ -18,12 +18,6 @@ pytestmark = pytest.mark.usefixtures("x64")
 
 TOKENS = 40  # on 8 ranks five tokens each: chunks of 2, 2 and 1
 AXES = ("context",)
-
-
-def mesh_of(**sizes):
-    shape = tuple(sizes.values())
-    devices = jax.devices()[: np.prod(shape)]
-    return jax.make_mesh(shape, tuple(sizes), axis_types=(AxisType.Auto,) * len(shape), devices=devices)
 
 
 @functools.cache
@@ -37,18 +31,6 @@ def on_8_ranks():
     return forward(mesh_of(context=8))
 
 
-def outputs_and_gradients(function, x):
-    draw = np.random.default_rng(1)
-    cotangents = jax.device_put((draw.normal(size=x[2].shape), draw.normal(size=x[5].shape)))
-
-    @jax.jit
-    def program(*x):
-        outputs, pullback = jax.vjp(function, *x)
-        return *outputs, *pullback(cotangents)
-
-    return [np.asarray(y) for y in program(*x)]
-
-
 def test_results_do_not_depend_on_the_number_of_ranks(inputs):
     x = inputs(TOKENS)
     wanted = jax.jit(sequential)(*x)
@@ -59,12 +41,6 @@ def test_results_do_not_depend_on_the_number_of_ranks(inputs):
 def test_gradients_are_those_of_one_rank_after_another(inputs):
     x = inputs(TOKENS)
     assert_close(outputs_and_gradients(forward(mesh_of(context=8)), x), outputs_and_gradients(sequential, x))
-
-
-def assert_close(found, wanted):
-    for a, b in zip(found, wanted, strict=True):
-        assert a.shape == b.shape
-        np.testing.assert_allclose(a, b, rtol=0, atol=1e-14 * np.max(np.abs(b)))
 
 
 def test_every_rank_holds_the_same_final_state(on_8_ranks, inputs):
@@ -136,26 +112,6 @@ def test_the_exchange_can_be_replaced(inputs):
 
 
 # What is refused
-
-
-@pytest.mark.parametrize(
-    "axes", [("other",), ("context", "other"), ("context", "context"), (), "context", ["context"], None]
-)
-@pytest.mark.usefixtures("unchecked")
-def test_axes_that_are_no_distinct_axes_of_the_mesh_are_refused(axes):
-    with pytest.raises(ValueError, match="axes must be a tuple of distinct axes of the mesh, \\('context',\\); got"):
-        check_ranks(TOKENS, mesh_of(context=4), axes)
-
-
-@pytest.mark.parametrize(("tokens", "axes", "ranks"), [(41, AXES, 4), (2, AXES, 4), (12, ("data", "context"), 8)])
-def test_tokens_that_cannot_be_split_evenly_are_refused(tokens, axes, ranks):
-    with pytest.raises(ValueError, match=f"T must be a multiple of the number of ranks.*got T = {tokens}, R = {ranks}"):
-        check_ranks(tokens, mesh_of(data=2, context=4), axes)
-
-
-def test_ranks_that_divide_the_tokens_are_accepted():
-    check_ranks(4, mesh_of(data=2, context=4), AXES)
-    check_ranks(16, mesh_of(data=2, context=4), ("context", "data"))
 
 
 @pytest.mark.usefixtures("unchecked")
