@@ -9,11 +9,13 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import jax
+
 import implementations
 from oracles.gated_delta_rule import QUANTITIES
 from parity.faults.catalogue import CATALOGUE, NULL_MODELS
 from parity.faults.fault import Fault
-from parity.matrix import cases, items
+from parity.matrix import MESHES, cases, items
 from parity.precision import DTYPES
 from parity.regimes import REGIMES
 from parity.tolerances import difference, expectations, headroom
@@ -83,4 +85,5 @@ def _expected(row: expectations.Expectation) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
+    jax.config.update("jax_num_cpu_devices", max(MESHES))  # as conftest.py does: probes are put to several ranks
     print(json.dumps(facts()))
