@@ -1,0 +1,1 @@
+"""What is read from compiled programs, in place of run: what they exchange."""
