@@ -9,7 +9,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import Mesh, PartitionSpec
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 Axes = tuple[str, ...]
 
@@ -23,6 +23,24 @@ def check_ranks(tokens: int, mesh: Mesh, axes: Axes) -> None:
         raise ValueError(
             f"T must be a multiple of the number of ranks, each holds T / R tokens; got T = {tokens}, R = {ranks}"
         )
+
+
+def check_layout(axes: Axes, **sequences: Any) -> None:
+    """Raise ValueError where the T axis of one of `sequences` is laid out over the axes of `axes` in another order.
+
+    Each rank would hold the tokens of another one. Where jax can move them it does, at the cost of all tokens; where a
+    kernel is called inside a `shard_map` of its caller's nothing moves, and the result is wrong. What is traced over
+    automatic axes has no layout yet, and is laid out as it should be.
+    """
+    for name, x in sequences.items():
+        sharding = jax.typeof(x).sharding if isinstance(x, jax.core.Tracer) else getattr(x, "sharding", None)
+        spec = tuple(sharding.spec) if isinstance(sharding, NamedSharding) else ()
+        over = spec[1] if len(spec) > 1 else None
+        if isinstance(over, tuple) and over != axes and set(over) == set(axes):
+            raise ValueError(
+                f"the tokens of {name} are laid out over {over}, and the ranks are numbered over {axes}: each rank "
+                f"would hold the tokens of another; use one order, the first axis major"
+            )
 
 
 def over_ranks(local: Callable[..., Any], mesh: Mesh, axes: Axes, out_specs: Any) -> Callable[..., Any]:

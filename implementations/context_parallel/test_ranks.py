@@ -3,10 +3,11 @@
 import jax
 import numpy as np
 import pytest
-from jax.sharding import PartitionSpec
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from implementations.context_parallel.conftest import mesh_of
-from implementations.context_parallel.ranks import check_ranks, permute
+from implementations.context_parallel.ranks import check_layout, check_ranks, permute
+from implementations.context_parallel.two_phase import two_phase
 
 TOKENS = 40
 AXES = ("context",)
@@ -44,3 +45,28 @@ def test_ranks_are_numbered_over_the_axes_as_they_are_named(axes):
     over_ranks = PartitionSpec(axes)
     program = jax.shard_map(two_on, mesh=mesh, in_specs=over_ranks, out_specs=over_ranks, check_vma=False)
     assert jax.jit(program)(np.zeros(ranks)).tolist() == [0, 0, *range(1, ranks - 1)]
+
+
+@pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit])
+def test_tokens_that_lie_in_another_order_are_refused_before_anything_is_computed(kind):
+    mesh = jax.make_mesh((2, 2), ("a", "b"), axis_types=(kind,) * 2, devices=jax.devices()[:4])
+
+    def laid_out(*axes):
+        return jax.device_put(np.zeros((2, 8, 3)), NamedSharding(mesh, PartitionSpec(None, axes)))
+
+    right, wrong = laid_out("a", "b"), laid_out("b", "a")
+    check_layout(("a", "b"), q=right, k=np.zeros((2, 8, 3)), v=laid_out("a"), g=laid_out())
+    says = r"the tokens of k are laid out over \('b', 'a'\), and the ranks are numbered over \('a', 'b'\)"
+    with pytest.raises(ValueError, match=says):
+        check_layout(("a", "b"), q=right, k=wrong)
+    if kind == AxisType.Explicit:  # where the layout is part of the type it is known while it is traced
+        with pytest.raises(ValueError, match=says):
+            jax.jit(lambda q, k: check_layout(("a", "b"), q=q, k=k))(right, wrong)
+
+
+def test_a_scheme_refuses_them(inputs):
+    mesh = mesh_of(a=2, b=2)
+    *sequences, h0 = inputs(TOKENS)
+    wrong = [jax.device_put(x, NamedSharding(mesh, PartitionSpec(None, ("b", "a")))) for x in sequences]
+    with pytest.raises(ValueError, match="each rank would hold the tokens of another; use one order"):
+        two_phase(*wrong, h0, mesh=mesh, axes=("a", "b"))

@@ -14,7 +14,7 @@ from jaxtyping import Array, Float
 from implementations.chunked import Factors, chunk_step, entering_states, join, prepare, prepare_in_stages
 from implementations.context_parallel.affine import Affine, fold
 from implementations.context_parallel.exchange import Exchange, all_gather_prefix
-from implementations.context_parallel.ranks import check_ranks, over_ranks
+from implementations.context_parallel.ranks import check_layout, check_ranks, over_ranks
 from implementations.contract import Implementation, check_inputs
 
 MapOfRank = Callable[[Factors], Affine]
@@ -39,11 +39,12 @@ def two_phase(
 
     `exchange(pair, initial_state, axes)` returns the state entering this rank and the final state, `map_of_rank` the
     `(A, B)` of its factors.
-    Raises ValueError on shapes that do not fit together, on axes that the mesh lacks, and on a T that is not a
-    multiple of the number of ranks.
+    Raises ValueError on shapes that do not fit together, on axes that the mesh lacks, on a T that is not a multiple of
+    the number of ranks, and on tokens that are laid out over the same axes in another order.
     """
     check_inputs(q, k, v, g, beta, initial_state, chunk_size=chunk_size)
     check_ranks(v.shape[1], mesh, axes)
+    check_layout(axes, q=q, k=k, v=v, g=g, beta=beta)
 
     def local(*inputs: Array) -> tuple[Array, Array]:
         factors, entering, final_state = enter(
@@ -78,6 +79,7 @@ def stages(
     """
     check_inputs(q, k, v, g, beta, initial_state, chunk_size=chunk_size)
     check_ranks(v.shape[1], mesh, axes)
+    check_layout(axes, q=q, k=k, v=v, g=g, beta=beta)
 
     def local(*inputs: Array) -> dict[str, Array]:
         S, T, _ = prepare_in_stages(*inputs[:5], scale=scale, chunk_size=chunk_size)
