@@ -17,6 +17,7 @@ State = Float64[np.ndarray, "K V"]
 
 FIRST_BITS = 128  # two machine words: the fastest there is
 MOST_BITS = 16384
+SHARP = 80  # bits of a number that are known, 27 more than float64 has
 SMALLEST = arb(2) ** -1074
 
 
@@ -74,19 +75,27 @@ def forward_and_adjoint(
             residual.append(r)
 
         backwards: list[list[list[arb]]] = []
-        L = _matrix(dfinal_state)
+        L, later_dg = _matrix(dfinal_state), None
         for t in reversed(range(len(g))):
-            key, b = _row(k[t]), arb(float(beta[t]))
+            key, query, b = _row(k[t]), _row(q[t]), arb(float(beta[t]))
             e = residual[t] * b
             do_t = _row(do[t]) * scale_ball
-            dq = (decayed[t] + key.transpose() * e) * do_t.transpose()
-            L = L + _row(q[t]).transpose() * do_t
-            de = key * L
+            # Products with h_t = h~ + k e^T and with L + q do^T, neither of which is formed.
+            read = decayed[t] * do_t.transpose()
+            dq = read + key.transpose() * (e * do_t.transpose())
+            de_of_later = key * L
+            de = de_of_later + (key * query.transpose()) * do_t
             dv = de * b
             dbeta = de * residual[t].transpose()
-            dk = L * e.transpose() - decayed[t] * dv.transpose()
-            L = L - key.transpose() * dv
-            dg = _inner(L, decayed[t])
+            written = decayed[t] * dv.transpose()
+            dk = L * e.transpose() + query.transpose() * (do_t * e.transpose()) - written
+            # dg = <L + q do^T - k dv^T, h~> with <L, h~> = <L, h_t> - <L, k e^T>, and <L, h_t> is dg of token t + 1.
+            if later_dg is not None:
+                dg = later_dg - de_of_later * e.transpose() + query * read - key * written
+            L = L + _columns(q[t], -k[t]) * _stacked(do_t, dv)
+            if later_dg is None or dg[0, 0].rel_accuracy_bits() < SHARP:  # the sum has cancelled
+                dg = _inner(L, decayed[t])
+            later_dg = dg
             L = L * arb(float(g[t])).exp()
             backwards.append([x.entries() for x in (dq, dk, dv, dg, dbeta)])
         per_gate = (len(g), 1)
@@ -144,6 +153,16 @@ def _write(h: arb_mat, k: np.ndarray, v: np.ndarray, g: float, beta: float) -> t
     decayed = h * arb(float(g)).exp()
     residual = _row(v) - key * decayed
     return decayed + key.transpose() * (residual * arb(float(beta))), decayed, residual
+
+
+def _columns(*vectors: np.ndarray) -> arb_mat:
+    """`[size, count]`, exactly."""
+    return arb_mat(len(vectors[0]), len(vectors), [arb(float(x)) for row in zip(*vectors, strict=True) for x in row])
+
+
+def _stacked(*rows: arb_mat) -> arb_mat:
+    """`[count, size]`."""
+    return arb_mat(len(rows), rows[0].ncols(), [x for row in rows for x in row.entries()])
 
 
 def _inner(x: arb_mat, y: arb_mat) -> arb_mat:
