@@ -5,6 +5,7 @@ radius grows by up to about a bit a token where the decay is weak, so it is rais
 """
 
 from collections.abc import Callable
+from typing import no_type_check
 
 import numpy as np
 from flint import arb, arb_mat, ctx
@@ -148,6 +149,7 @@ def _missing_bits(matrix: arb_mat) -> int:
     return int(mantissa.bit_length() + exponent) + 64
 
 
+@no_type_check  # for every token
 def _write(h: arb_mat, k: np.ndarray, v: np.ndarray, g: float, beta: float) -> tuple[arb_mat, arb_mat, arb_mat]:
     key = _row(k)
     decayed = h * arb(float(g)).exp()
@@ -155,16 +157,19 @@ def _write(h: arb_mat, k: np.ndarray, v: np.ndarray, g: float, beta: float) -> t
     return decayed + key.transpose() * (residual * arb(float(beta))), decayed, residual
 
 
+@no_type_check  # for every token
 def _columns(*vectors: np.ndarray) -> arb_mat:
     """`[size, count]`, exactly."""
     return arb_mat(len(vectors[0]), len(vectors), [arb(float(x)) for row in zip(*vectors, strict=True) for x in row])
 
 
+@no_type_check  # for every token
 def _stacked(*rows: arb_mat) -> arb_mat:
     """`[count, size]`."""
     return arb_mat(len(rows), rows[0].ncols(), [x for row in rows for x in row.entries()])
 
 
+@no_type_check  # for every token
 def _inner(x: arb_mat, y: arb_mat) -> arb_mat:
     """`<x, y>` as a 1 x 1 matrix: one product of a row and a column."""
     return arb_mat(1, x.nrows() * x.ncols(), x.entries()) * arb_mat(y.nrows() * y.ncols(), 1, y.entries())
@@ -178,6 +183,7 @@ def _matrix(x: np.ndarray) -> arb_mat:
     return arb_mat(x.shape[0], x.shape[1], x.ravel().tolist())
 
 
+@no_type_check  # for every token
 def _row(x: np.ndarray) -> arb_mat:
     return arb_mat(1, len(x), x.tolist())
 

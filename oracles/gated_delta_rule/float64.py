@@ -3,6 +3,8 @@
 Never trusted on its own word: `oracles.certify` holds samples of it against balls.
 """
 
+from typing import no_type_check
+
 import numpy as np
 from jaxtyping import Float64
 
@@ -72,6 +74,10 @@ def adjoint(
     return _sum_groups(dq, key_heads), _sum_groups(dk, key_heads), dv, dg, dbeta, L
 
 
+# These are called for every token and probe: a check of their annotations would cost many times what they compute.
+
+
+@no_type_check
 def _write(h: np.ndarray, k: np.ndarray, v: np.ndarray, g: np.ndarray, beta: np.ndarray) -> tuple[np.ndarray, ...]:
     """One token: the next state, the decayed state, and the residual `v - h~^T k`."""
     decayed = np.exp(g)[..., None, None] * h
@@ -79,16 +85,19 @@ def _write(h: np.ndarray, k: np.ndarray, v: np.ndarray, g: np.ndarray, beta: np.
     return decayed + _outer(k, beta[..., None] * residual), decayed, residual
 
 
+@no_type_check
 def _read(h: np.ndarray, k: np.ndarray) -> np.ndarray:
     """`h^T k`."""
     return np.squeeze(k[..., None, :] @ h, -2)
 
 
+@no_type_check
 def _apply(h: np.ndarray, v: np.ndarray) -> np.ndarray:
     """`h v`."""
     return np.squeeze(h @ v[..., :, None], -1)
 
 
+@no_type_check
 def _outer(k: np.ndarray, v: np.ndarray) -> np.ndarray:
     return k[..., :, None] * v[..., None, :]
 
