@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from mpmath import mp
 
+from oracles import certify as certify_module
 from oracles.certify import certify
-from oracles.gated_delta_rule import INPUTS, QUANTITIES, float64
+from oracles.gated_delta_rule import INPUTS, QUANTITIES, ball, float64
 from oracles.gated_delta_rule import mp as mpmath_rule
 from oracles.stream import Stream
 
@@ -122,3 +123,22 @@ def test_every_row_and_key_head_is_sampled_under_some_name(arguments, values):
     tiny_values = {name: x if name in STATES else x[:, :1] for name, x in values.items()}
     samples = {certify(tiny, tiny_values, scale=0.7, name=str(n))[:2] for n in range(40)}
     assert samples == {(row, key_head) for row in range(B) for key_head in range(HK)}
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "value"),
+    [(certify_module, "WORTH_A_PILOT", 1), (ball, "SHARP", 10**9), (ball, "SHARP", 64)],
+    ids=["a pilot", "no dg from the next", "dg from the next more often"],
+)
+@pytest.mark.parametrize("weak", [0.0, -0.3], ids=["mixed gates", "weak gates"])
+def test_the_short_cuts_change_no_bound(arguments, monkeypatch, module, name, value, weak):
+    """Where gates alternate with -300 the sum that dg is cancels, and is not used as it is."""
+    mixed = arguments | {"g": np.where(np.arange(T)[None, :, None] % 2, -300.0 if weak == 0 else weak, weak / 2)}
+    mixed["g"] = np.broadcast_to(mixed["g"], arguments["g"].shape).copy()
+    outputs = float64.forward(*(mixed[x] for x in INPUTS), scale=0.7)
+    values = dict(zip(QUANTITIES, (*outputs, *float64.adjoint(*mixed.values(), scale=0.7)), strict=True))
+    wanted = certify(mixed, values, scale=0.7, name="a test").bounds
+    monkeypatch.setattr(module, name, value)
+    found = certify(mixed, values, scale=0.7, name="a test").bounds
+    for quantity in QUANTITIES:
+        np.testing.assert_allclose(found[quantity], wanted[quantity], rtol=1e-2, err_msg=quantity)

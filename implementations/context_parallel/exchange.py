@@ -45,9 +45,8 @@ def log_depth_prefix(pair: Affine, initial_state: State, axes: Axes) -> tuple[St
     distance = 1
     while distance < ranks:
         hops = [(r, r + distance) for r in range(ranks - distance)]
-        earlier = permute(pair, axes, hops)
-        longer = compose(pair, earlier)
-        pair = jax.tree.map(lambda new, old: jnp.where(rank >= distance, new, old), longer, pair)  # noqa: B023
+        (A, B), (longer_A, longer_B) = pair, compose(pair, permute(pair, axes, hops))
+        pair = jnp.where(rank >= distance, longer_A, A), jnp.where(rank >= distance, longer_B, B)
         distance *= 2
     leaving = apply(pair, initial_state)
     previous = permute(leaving, axes, [(r, r + 1) for r in range(ranks - 1)])

@@ -34,9 +34,13 @@ def check_layout(axes: Axes, **sequences: Any) -> None:
     """
     for name, x in sequences.items():
         sharding = jax.typeof(x).sharding if isinstance(x, jax.core.Tracer) else getattr(x, "sharding", None)
-        spec = tuple(sharding.spec) if isinstance(sharding, NamedSharding) else ()
-        over = spec[1] if len(spec) > 1 else None
-        if isinstance(over, tuple) and over != axes and set(over) == set(axes):
+        if not isinstance(sharding, NamedSharding):
+            continue
+        over = tuple(sharding.spec)[1] if len(sharding.spec) > 1 else None
+        if not isinstance(over, tuple) or set(over) != set(axes):
+            continue
+        longer = {axis for axis in axes if sharding.mesh.shape[axis] > 1}  # an axis of one orders nothing
+        if [axis for axis in over if axis in longer] != [axis for axis in axes if axis in longer]:
             raise ValueError(
                 f"the tokens of {name} are laid out over {over}, and the ranks are numbered over {axes}: each rank "
                 f"would hold the tokens of another; use one order, the first axis major"

@@ -64,6 +64,12 @@ def test_tokens_that_lie_in_another_order_are_refused_before_anything_is_compute
             jax.jit(lambda q, k: check_layout(("a", "b"), q=q, k=k))(right, wrong)
 
 
+def test_an_axis_of_one_orders_nothing():
+    mesh = mesh_of(a=1, b=4)
+    lies = jax.device_put(np.zeros((2, 8, 3)), NamedSharding(mesh, PartitionSpec(None, ("b", "a"))))
+    check_layout(("a", "b"), q=lies)
+
+
 def test_a_scheme_refuses_them(inputs):
     mesh = mesh_of(a=2, b=2)
     *sequences, h0 = inputs(TOKENS)
