@@ -21,7 +21,9 @@ import jax
 import jax.numpy as jnp
 
 Dtype = Literal["f64", "f32", "bf16"]
-Feature = Literal["gradients", "grouped_heads", "unequal_head_sizes", "ragged", "beta_above_one"]
+Feature = Literal[
+    "gradients", "grouped_heads", "unequal_head_sizes", "ragged", "beta_above_one", "several_axes", "other_axes"
+]
 
 FEATURES: frozenset[str] = frozenset(get_args(Feature))
 
@@ -51,11 +53,14 @@ class Implementation:
       that bf16 inputs are computed on in f32 (only inputs and outputs are rounded to bf16); claim
       `"bf16": "bf16"` where products are rounded to bf16 inside. A dtype that is absent is not applicable.
     - `context_parallel`: whether `call` takes `mesh` and `axes`.
+    - `load_balanced`: whether it takes `piece_order` too: which piece of the sequence lies where along T, rank by rank.
     - `supports`: `gradients`, `grouped_heads` (Hv > Hk), `unequal_head_sizes` (K != V), `ragged` (the tokens of a
-      rank are not a multiple of the chunk), `beta_above_one`. What is left out is reported as not applicable.
+      rank are not a multiple of the chunk), `beta_above_one`, `several_axes` (`axes` names more than one axis),
+      `other_axes` (rows and heads are sharded over axes that `axes` does not name). What is left out is reported as not
+      applicable.
     - `vjp`: gradients that do not come from `jax.vjp`:
       `vjp(q, k, v, g, beta, initial_state, do, dfinal_state, *, scale, chunk_size) -> (dq, dk, dv, dg, dbeta, dh0)`,
-      with `mesh` and `axes` too where context parallel.
+      with the keywords of a mesh too where context parallel.
     - `traceable`: whether `call` and `vjp` may be traced by `jax.jit`. False for another framework's kernel: it
       is given concrete jax arrays, must return jax or NumPy arrays, and needs `vjp` for its gradients.
     - `stages`: what is computed on the way, so that a failure can name the first stage that is wrong: a function with
@@ -70,6 +75,7 @@ class Implementation:
     call: Callable[..., tuple[Any, Any]]
     arithmetic: Mapping[str, str] = field(default_factory=lambda: {"f64": "f64", "f32": "f32", "bf16": "f32"})
     context_parallel: bool = False
+    load_balanced: bool = False
     supports: Collection[str] = FEATURES
     vjp: Callable[..., tuple[Any, ...]] | None = None
     traceable: bool = True
@@ -95,7 +101,9 @@ class Implementation:
                 f"{self.name}: what jax cannot trace, jax cannot differentiate; "
                 f"bring vjp=, or leave 'gradients' out of supports"
             )
-        mesh = ("mesh", "axes") if self.context_parallel else ()
+        if self.load_balanced and not self.context_parallel:
+            raise ValueError(f"{self.name}: load_balanced is about the tokens of ranks; it needs context_parallel=True")
+        mesh = ("mesh", "axes") * self.context_parallel + ("piece_order",) * self.load_balanced
         _check_signature(f"{self.name}: call", self.call, _INPUTS, ("scale", "chunk_size", *mesh))
         if self.vjp is not None:
             _check_signature(f"{self.name}: vjp", self.vjp, _INPUTS + _COTANGENTS, ("scale", "chunk_size", *mesh))

@@ -102,6 +102,18 @@ def test_a_context_parallel_record_brings_mesh_and_axes():
     assert Implementation("kernel", any_keyword, context_parallel=True).context_parallel
 
 
+def test_a_load_balanced_record_takes_the_order_of_pieces():
+    def call(q, k, v, g, beta, initial_state, *, scale, chunk_size, mesh, axes, piece_order=None):
+        return v, initial_state
+
+    assert Implementation("kernel", call, context_parallel=True, load_balanced=True).load_balanced
+    assert not Implementation("kernel", call, context_parallel=True).load_balanced
+    with pytest.raises(TypeError, match="cannot be called as .*mesh, axes, piece_order"):
+        Implementation("kernel", call_on_a_mesh, context_parallel=True, load_balanced=True)
+    with pytest.raises(ValueError, match="kernel: load_balanced is about the tokens of ranks; it needs context_par"):
+        Implementation("kernel", any_keyword, load_balanced=True)
+
+
 def test_an_untraceable_record_with_a_vjp_has_gradients():
     assert "gradients" in Implementation("kernel", call, vjp=vjp, traceable=False).supports
 

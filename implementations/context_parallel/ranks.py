@@ -11,7 +11,27 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from implementations.contract import check_inputs
+
 Axes = tuple[str, ...]
+
+
+def check_call(
+    q: jax.Array,
+    k: jax.Array,
+    v: jax.Array,
+    g: jax.Array,
+    beta: jax.Array,
+    initial_state: jax.Array,
+    *,
+    chunk_size: int,
+    mesh: Mesh,
+    axes: Axes,
+) -> None:
+    """Raise ValueError unless the inputs fit together, can be split over the ranks, and lie in their order."""
+    check_inputs(q, k, v, g, beta, initial_state, chunk_size=chunk_size)
+    check_ranks(v.shape[1], mesh, axes)
+    check_layout(axes, q=q, k=k, v=v, g=g, beta=beta)
 
 
 def check_ranks(tokens: int, mesh: Mesh, axes: Axes) -> None:
@@ -47,14 +67,30 @@ def check_layout(axes: Axes, **sequences: Any) -> None:
             )
 
 
+def check_sequence_order(piece_order: Sequence[int] | None) -> None:
+    """Raise ValueError unless `piece_order` is None or that of the sequence."""
+    if piece_order is not None and list(piece_order) != sorted(piece_order):
+        raise ValueError(
+            "the recurrence hands the state from each rank to the next, so that each must hold one stretch of tokens, "
+            "in sequence order; in load-balanced (zigzag) order a rank holds several, and what enters one of them is "
+            "not what the rank before it leaves: the result would be wrong, and nothing would say so. Lay the tokens "
+            "out in sequence order, or use `load_balanced`, which takes them as they lie; "
+            f"got piece_order={tuple(piece_order)}"
+        )
+
+
 def over_ranks(local: Callable[..., Any], mesh: Mesh, axes: Axes, out_specs: Any) -> Callable[..., Any]:
-    """`local` on each rank: with its own tokens of q, k, v, g and beta, and the whole initial state."""
+    """`local` on each rank: with its own tokens of q, k, v, g and beta, and the whole initial state.
+
+    Other axes of the mesh, over which rows or heads may be sharded, stay with the compiler.
+    """
     tokens, state = PartitionSpec(None, axes), PartitionSpec()
     return jax.shard_map(
         local,
         mesh=mesh,
         in_specs=(tokens, tokens, tokens, tokens, tokens, state),
         out_specs=out_specs,
+        axis_names=set(axes),
         check_vma=False,  # the final state is the same on all ranks because all compute it from what all have received
     )
 

@@ -6,6 +6,7 @@ the rule itself, on values `[v | 0]` and the state `[0 | I]`. The second pass re
 """
 
 import functools
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
@@ -49,6 +50,7 @@ def three_phase(
     mesh: Mesh,
     axes: tuple[str, ...],
     exchange: Exchange = all_gather_prefix,
+    piece_order: Sequence[int] | None = None,
 ) -> tuple[Float[Array, "B T Hv V"], Float[Array, "B Hv K V"]]:
     """`(o, final_state)` under the contract, as `two_phase` with the map of `local_pass`. Raises what that does."""
     return two_phase(
@@ -59,6 +61,7 @@ def three_phase(
         axes=axes,
         exchange=exchange,
         map_of_rank=local_pass,
+        piece_order=piece_order,
     )
 
 

@@ -5,7 +5,7 @@ state that enters it. The exchange does not grow with the sequence.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import jax
 from jax.sharding import Mesh, PartitionSpec
@@ -14,8 +14,8 @@ from jaxtyping import Array, Float
 from implementations.chunked import Factors, chunk_step, entering_states, join, prepare, prepare_in_stages
 from implementations.context_parallel.affine import Affine, fold
 from implementations.context_parallel.exchange import Exchange, all_gather_prefix
-from implementations.context_parallel.ranks import check_layout, check_ranks, over_ranks
-from implementations.contract import Implementation, check_inputs
+from implementations.context_parallel.ranks import check_call, check_sequence_order, over_ranks
+from implementations.contract import Implementation
 
 MapOfRank = Callable[[Factors], Affine]
 
@@ -34,17 +34,18 @@ def two_phase(
     axes: tuple[str, ...],
     exchange: Exchange = all_gather_prefix,
     map_of_rank: MapOfRank = fold,
+    piece_order: Sequence[int] | None = None,
 ) -> tuple[Float[Array, "B T Hv V"], Float[Array, "B Hv K V"]]:
     """`(o, final_state)` under the contract, T sharded over `axes`; every rank returns the same final state.
 
     `exchange(pair, initial_state, axes)` returns the state entering this rank and the final state, `map_of_rank` the
     `(A, B)` of its factors.
     Raises ValueError on shapes that do not fit together, on axes that the mesh lacks, on a T that is not a multiple of
-    the number of ranks, and on tokens that are laid out over the same axes in another order.
+    the number of ranks, on tokens that are laid out over the same axes in another order, and on a `piece_order` that is
+    not that of the sequence.
     """
-    check_inputs(q, k, v, g, beta, initial_state, chunk_size=chunk_size)
-    check_ranks(v.shape[1], mesh, axes)
-    check_layout(axes, q=q, k=k, v=v, g=g, beta=beta)
+    check_sequence_order(piece_order)
+    check_call(q, k, v, g, beta, initial_state, chunk_size=chunk_size, mesh=mesh, axes=axes)
 
     def local(*inputs: Array) -> tuple[Array, Array]:
         factors, entering, final_state = enter(
@@ -77,9 +78,7 @@ def stages(
 
     Raises ValueError as `two_phase` does.
     """
-    check_inputs(q, k, v, g, beta, initial_state, chunk_size=chunk_size)
-    check_ranks(v.shape[1], mesh, axes)
-    check_layout(axes, q=q, k=k, v=v, g=g, beta=beta)
+    check_call(q, k, v, g, beta, initial_state, chunk_size=chunk_size, mesh=mesh, axes=axes)
 
     def local(*inputs: Array) -> dict[str, Array]:
         S, T, _ = prepare_in_stages(*inputs[:5], scale=scale, chunk_size=chunk_size)

@@ -1,0 +1,111 @@
+"""Any kernel becomes context parallel, without a line of it changed.
+
+The map of a stretch of tokens, `h' = A h + B`, is itself a run of the rule: on values `[v | 0]` and from the state
+`[0 | I]` its final state is `[B | A]`. So a kernel that knows nothing but an initial and a final state publishes its
+own map. The price is a second run of it, on V + K columns.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh, PartitionSpec
+from jaxtyping import Array, Float
+
+from implementations.arithmetic import accumulation_dtype
+from implementations.chunked import CHUNKED
+from implementations.context_parallel.affine import Affine
+from implementations.context_parallel.exchange import Exchange, all_gather_prefix
+from implementations.context_parallel.ranks import check_call, over_ranks
+from implementations.contract import Implementation
+from implementations.sequential import SEQUENTIAL
+
+Kernel = Callable[..., tuple[Array, Array]]
+
+
+def context_parallel(kernel: Implementation, *, exchange: Exchange = all_gather_prefix) -> Implementation:
+    """The implementation `<kernel>_over_ranks`: `kernel` on each rank, once for its map and once for its tokens.
+
+    It claims what `kernel` claims, and is differentiated as `kernel` is: by its `vjp` where it brings one. A kernel
+    that does not support K != V is asked for A and for B in a run of its own each.
+    Raises ValueError where `kernel` is context parallel already, or cannot be traced by jax.
+    """
+    if kernel.context_parallel or not kernel.traceable:
+        what = "is context parallel already" if kernel.context_parallel else "cannot be traced by jax"
+        raise ValueError(f"{kernel.name} {what}: what becomes context parallel is a jax kernel for one device")
+    map_of = map_in_one_run if "unequal_head_sizes" in kernel.supports else map_in_two_runs
+
+    def call(
+        q: Float[Array, "B T Hk K"],
+        k: Float[Array, "B T Hk K"],
+        v: Float[Array, "B T Hv V"],
+        g: Float[Array, "B T Hv"],
+        beta: Float[Array, "B T Hv"],
+        initial_state: Float[Array, "B Hv K V"],
+        *,
+        scale: float | None = None,
+        chunk_size: int = 64,
+        mesh: Mesh,
+        axes: tuple[str, ...],
+    ) -> tuple[Float[Array, "B T Hv V"], Float[Array, "B Hv K V"]]:
+        check_call(q, k, v, g, beta, initial_state, chunk_size=chunk_size, mesh=mesh, axes=axes)
+        run = _differentiable(kernel, scale=scale, chunk_size=chunk_size)
+
+        def local(*inputs: Array) -> tuple[Array, Array]:
+            *tokens, h0 = inputs
+            pair = map_of(run, *tokens)
+            entering, final_state = exchange(pair, h0.astype(pair[1].dtype), axes)
+            return run(*tokens, entering)[0], final_state.astype(initial_state.dtype)
+
+        out_specs = PartitionSpec(None, axes), PartitionSpec()
+        return over_ranks(local, mesh, axes, out_specs)(q, k, v, g, beta, initial_state)
+
+    return replace(kernel, name=f"{kernel.name}_over_ranks", call=call, context_parallel=True, vjp=None, stages=None)
+
+
+def map_in_one_run(run: Kernel, q: Array, k: Array, v: Array, g: Array, beta: Array) -> Affine:
+    """`(A, B)` of all tokens, in the dtype that sums are kept in."""
+    K, V = k.shape[-1], v.shape[-1]
+    nothing = jnp.zeros((*v.shape[:-1], K), v.dtype)
+    zero, identity = _states(K, v)
+    _, end = run(q, k, jnp.concatenate([v, nothing], axis=-1), g, beta, jnp.concatenate([zero, identity], axis=-1))
+    return end[..., V:], end[..., :V]
+
+
+def map_in_two_runs(run: Kernel, q: Array, k: Array, v: Array, g: Array, beta: Array) -> Affine:
+    """The same where K = V and the kernel takes nothing else: the columns of a state know nothing of each other."""
+    zero, identity = _states(k.shape[-1], v)
+    return run(q, k, jnp.zeros_like(v), g, beta, identity)[1], run(q, k, v, g, beta, zero)[1]
+
+
+def _states(K: int, v: Array) -> tuple[Array, Array]:
+    """Zero `[B, Hv, K, V]` and the identity `[B, Hv, K, K]`."""
+    batch, _, heads, V = v.shape
+    dtype = accumulation_dtype(v.dtype)
+    identity = jnp.broadcast_to(jnp.eye(K, dtype=dtype), (batch, heads, K, K))
+    return jnp.zeros((batch, heads, K, V), dtype), identity
+
+
+def _differentiable(kernel: Implementation, **keywords: object) -> Kernel:
+    """`kernel.call`, with the gradients that the record brings."""
+
+    def call(*inputs: Array) -> tuple[Array, Array]:
+        return kernel.call(*inputs, **keywords)
+
+    if kernel.vjp is None:
+        return call
+    vjp = kernel.vjp
+
+    def forward(*inputs: Array) -> tuple[tuple[Array, Array], tuple[Array, ...]]:
+        return call(*inputs), inputs
+
+    def backward(inputs: tuple[Array, ...], cotangents: tuple[Array, Array]) -> tuple[Array, ...]:
+        return tuple(vjp(*inputs, *cotangents, **keywords))
+
+    function = jax.custom_vjp(call)
+    function.defvjp(forward, backward)
+    return function
+
+
+CHUNKED_OVER_RANKS, SEQUENTIAL_OVER_RANKS = context_parallel(CHUNKED), context_parallel(SEQUENTIAL)
