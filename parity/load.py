@@ -28,7 +28,7 @@ def load(specs: Sequence[str]) -> tuple[Implementation, ...]:
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise CannotLoad(f"more than one implementation is called {', '.join(twice)}: test ids need names of their own")
-    ours = {implementation.name: implementation for implementation in implementations.ALL}
+    ours = {implementation.name: implementation for implementation in implementations.ALL + implementations.VARIANTS}
     taken = [x.name for x in found if x is not ours.get(x.name, x)]
     if taken:  # a row of the table of limits may speak of that name
         raise CannotLoad(f"{', '.join(taken)}: the suite's own implementation has that name; choose another")

@@ -6,8 +6,10 @@ Regimes share shapes, so a compilation (implementation, dtype, shape, ranks) ser
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from implementations import VARIANTS
 from implementations.contract import Dtype, Implementation
 from oracles.gated_delta_rule import GRADIENTS, QUANTITIES
+from parity.layouts import BESIDE_OTHERS, LAYOUTS, MINOR_FIRST, SEVERAL_AXES, SHUFFLED, ZIGZAG, Layout, over
 from parity.precision import DTYPES
 from parity.problem import Problem
 from parity.regimes import REGIMES
@@ -21,12 +23,14 @@ MESHES = (1, 2, 4, 5, 8)
 
 @dataclass(frozen=True)
 class Row:
-    """Every implementation meets `dtypes` x `regimes` in `shape`; the context-parallel ones on each of `ranks`."""
+    """An implementation meets `dtypes` x `regimes` in `shape`; a context-parallel one on each of `ranks`: that many on
+    one axis, or over that layout.
+    """
 
     shape: Shape
     dtypes: tuple[Dtype, ...]
     regimes: tuple[str, ...]
-    ranks: tuple[int, ...]
+    ranks: tuple[Layout | int, ...]
 
 
 GATE = (
@@ -42,30 +46,59 @@ GATE = (
     Row(SHORT, DTYPES, (*SHARPEST, "strong_decay", "zero_keys"), ranks=(8,)),
     Row(SHORT, ("f64",), (*SHARPEST, "strong_decay", "zero_keys"), ranks=(4,)),
     Row(SINGLE, DTYPES, (*SHARPEST, "zero_keys"), ranks=(1,)),
+    Row(RAGGED, DTYPES, ("long_memory", "mixed_gates"), ranks=(MINOR_FIRST,)),
+    Row(RAGGED, ("f64",), ("long_memory", "mixed_gates"), ranks=(*SEVERAL_AXES, *BESIDE_OTHERS)),
+    Row(RAGGED, ("f64",), ("long_memory",), ranks=(ZIGZAG,)),
+)
+
+# What is made of parts that meet the whole gate elsewhere: another exchange, another kernel inside, another order.
+OF_VARIANTS = (
+    Row(RAGGED, DTYPES, SHARPEST, ranks=(4,)),
+    Row(UNEVEN, ("f64",), SHARPEST, ranks=(5,)),
+    Row(SHORT, ("f64",), (*SHARPEST, "zero_keys"), ranks=(8,)),
+    Row(RAGGED, ("f64",), ("long_memory", "mixed_gates"), ranks=(MINOR_FIRST,)),
+)
+OF_LOAD_BALANCED = (
+    Row(RAGGED, DTYPES, SHARPEST, ranks=(ZIGZAG,)),
+    Row(RAGGED, ("f64",), SHARPEST, ranks=(SHUFFLED,)),
+    Row(SHORT, ("f64",), (*SHARPEST, "zero_keys"), ranks=(ZIGZAG,)),
 )
 
 FULL = tuple(
-    Row(shape, DTYPES, EVERY, tuple(ranks for ranks in MESHES if shape.T % ranks == 0)) for shape in SHAPES.values()
+    Row(shape, DTYPES, EVERY, tuple(where for where in (*map(over, MESHES), *LAYOUTS.values()) if where.splits(shape)))
+    for shape in SHAPES.values()
 )
 
 
 @dataclass(frozen=True)
 class Case:
-    """One run of an implementation on a problem. `ranks` is 1 for what is not context parallel."""
+    """One run of an implementation on a problem, over a layout or that many ranks (1 where it knows no ranks)."""
 
     implementation: Implementation
     problem: Problem
-    ranks: int
+    over: Layout | int
+
+    @property
+    def layout(self) -> Layout:
+        return _layout(self.over)
+
+    @property
+    def ranks(self) -> int:
+        return self.layout.ranks
 
     @property
     def name(self) -> str:
         regime = self.problem.regime + (f"_seed{self.problem.seed}" if self.problem.seed else "")
-        return f"{self.implementation.name}-{self.problem.dtype}-{regime}-{self.problem.shape.name}"
+        return f"{self.implementation.name}-{self.problem.dtype}-{regime}-{self._where}"
 
     @property
     def compilation(self) -> str:
         """What one compiled program serves: the unit of distribution over workers."""
-        return f"{self.implementation.name}-{self.problem.dtype}-{self.problem.shape.name}-{self.ranks}ranks"
+        return f"{self.implementation.name}-{self.problem.dtype}-{self._where}-{self.ranks}ranks"
+
+    @property
+    def _where(self) -> str:
+        return self.problem.shape.name + (f"_on_{self.layout.name}" if self.layout.name else "")
 
 
 @dataclass(frozen=True)
@@ -83,11 +116,14 @@ class Item:
     def not_applicable(self) -> str | None:
         """Why the implementation does not claim this, or None where it does."""
         implementation, problem, ranks = self.case.implementation, self.case.problem, self.case.ranks
-        shape, supports = problem.shape, implementation.supports
+        shape, supports, layout = problem.shape, implementation.supports, self.case.layout
         tokens = shape.T // ranks
         reasons = {
             f"no arithmetic is claimed for {problem.dtype}": problem.dtype not in implementation.arithmetic,
             f"T = {shape.T} cannot be split over {ranks} ranks": shape.T % ranks != 0,
+            "no load-balanced order": layout.piece_order is not None and not implementation.load_balanced,
+            "no several axes": len(layout.axes) > 1 and "several_axes" not in supports,
+            "no axes beside those of the ranks": bool(layout.beside) and "other_axes" not in supports,
             "no gradients": self.quantity in GRADIENTS and "gradients" not in supports,
             "no grouped heads": shape.Hv != shape.Hk and "grouped_heads" not in supports,
             "no K != V": shape.K != shape.V and "unequal_head_sizes" not in supports,
@@ -97,13 +133,19 @@ class Item:
         return next((reason for reason, holds in reasons.items() if holds), None)
 
 
+def gate_of(implementation: Implementation) -> tuple[Row, ...]:
+    """The rows of the gate that it meets."""
+    rows = OF_VARIANTS if implementation in VARIANTS else GATE
+    return (*rows, *OF_LOAD_BALANCED) if implementation.load_balanced else rows
+
+
 def cases(
-    implementations: Sequence[Implementation], rows: Sequence[Row] = GATE, seeds: Sequence[int] = (0,)
+    implementations: Sequence[Implementation], rows: Sequence[Row] | None = None, seeds: Sequence[int] = (0,)
 ) -> list[Case]:
-    """All cases of `rows`, each once, those of one compilation together."""
+    """All cases of `rows`, or of the gate, each once, those of one compilation together."""
     found: dict[tuple[str, str], Case] = {}
     for implementation in implementations:
-        for case in _cases_of(implementation, rows, seeds):
+        for case in _cases_of(implementation, gate_of(implementation) if rows is None else rows, seeds):
             found.setdefault((case.name, case.compilation), case)
     return sorted(found.values(), key=lambda case: case.compilation)
 
@@ -119,4 +161,8 @@ def _cases_of(implementation: Implementation, rows: Sequence[Row], seeds: Sequen
             for ranks in row.ranks if implementation.context_parallel else (1,):
                 for regime in row.regimes:
                     for seed in seeds:
-                        yield Case(implementation, Problem(regime, row.shape, dtype, seed), ranks)
+                        yield Case(implementation, Problem(regime, row.shape, dtype, seed), _layout(ranks))
+
+
+def _layout(ranks: Layout | int) -> Layout:
+    return over(ranks) if isinstance(ranks, int) else ranks

@@ -1,58 +1,101 @@
-"""The meshes that context-parallel implementations run on, and which rank holds what."""
+"""The meshes that context-parallel implementations run on, and what each rank holds."""
+
+from functools import cache
+from typing import Any
 
 import jax
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
-AXES = ("context",)
+from parity.layouts import Layout, over
 
 
 class MeshTooLarge(ValueError):
     """More ranks were asked for than there are devices."""
 
 
+@cache
+def mesh_of(layout: Layout) -> Mesh:
+    """A mesh of the first devices. Raises MeshTooLarge."""
+    devices = jax.devices()
+    if layout.devices > len(devices):
+        raise MeshTooLarge(
+            f"{layout.devices} ranks need {layout.devices} devices, and jax has {len(devices)} "
+            f"({devices[0].platform}); on a CPU, set jax_num_cpu_devices before jax starts, as conftest.py does"
+        )
+    names, sizes = zip(*layout.mesh, strict=True)
+    automatic = (AxisType.Auto,) * len(sizes)
+    return jax.make_mesh(sizes, names, axis_types=automatic, devices=devices[: layout.devices])
+
+
 def context_mesh(ranks: int) -> Mesh:
     """A mesh of the first `ranks` devices with the one axis `context`. Raises MeshTooLarge."""
-    devices = jax.devices()
-    if ranks > len(devices):
-        raise MeshTooLarge(
-            f"{ranks} ranks need {ranks} devices, and jax has {len(devices)} ({devices[0].platform}); "
-            f"on a CPU, set jax_num_cpu_devices before jax starts, as conftest.py does"
-        )
-    return jax.make_mesh((ranks,), AXES, axis_types=(AxisType.Auto,), devices=devices[:ranks])
+    return mesh_of(over(ranks))
 
 
-def place(x: np.ndarray, mesh: Mesh | None, *, over_tokens: bool) -> jax.Array:
-    """`x` on the mesh, its T axis sharded over `AXES` or whole on every rank; on the default device without a mesh."""
-    x = x.copy()  # jax may use the memory as it is, and a kernel that jax does not know may write to it
-    if mesh is None:
-        return jax.device_put(x)
-    return jax.device_put(x, NamedSharding(mesh, PartitionSpec(None, AXES) if over_tokens else PartitionSpec()))
+def keywords(layout: Layout | None) -> dict[str, Any]:
+    """What a context-parallel call is told of the layout, beside what every call is told."""
+    if layout is None:
+        return {}
+    order = {} if layout.piece_order is None else {"piece_order": layout.piece_order}
+    return {"mesh": mesh_of(layout), "axes": layout.axes, **order}
 
 
-def copies_agree(x: jax.Array | np.ndarray) -> bool:
-    """Whether all devices that hold the same elements of a global array hold the same bits."""
-    first: dict[str, bytes] = {}
+def place(x: np.ndarray, layout: Layout | None, *, over_tokens: bool) -> jax.Array:
+    """`x [B, T, ...]` on the mesh, its T axis in the layout's order and sharded over its `axes`, or a state
+    `[B, Hv, K, V]`, whole on every rank. On the default device without a layout.
+    """
+    if layout is None:
+        return jax.device_put(x.copy())  # jax may use the memory, and a kernel that jax does not know may write to it
+    lies = as_it_lies(x, layout) if over_tokens else x.copy()
+    names = [name for name, _ in layout.mesh]
+    rows, heads = (name if name in names else None for name in ("data", "tensor"))
+    spec = PartitionSpec(rows, layout.axes, heads) if over_tokens else PartitionSpec(rows, heads)
+    return jax.device_put(lies, NamedSharding(mesh_of(layout), spec))
+
+
+def copies_agree(x: jax.Array | np.ndarray, layout: Layout | None, *, over_tokens: bool) -> bool:
+    """Whether devices that hold the same elements hold the same bits: all of them, or of a state those of one rank."""
+    first: dict[tuple[str, int], bytes] = {}
+    of_device = _holders(layout)
     parts = x.addressable_shards if isinstance(x, jax.Array) else []
-    return all(first.setdefault(str(p.index), (held := np.asarray(p.data).tobytes())) == held for p in parts)
+    keys = [(str(part.index), 0 if over_tokens else of_device.get(part.device.id, 0)) for part in parts]
+    held = [np.asarray(part.data).tobytes() for part in parts]
+    return all(first.setdefault(key, bits) == bits for key, bits in zip(keys, held, strict=True))
 
 
-def per_rank(x: jax.Array | np.ndarray, mesh: Mesh | None, *, over_tokens: bool) -> list[np.ndarray]:
-    """What each rank holds of a global array: its tokens, or its own copy of what every rank should hold alike.
+def per_rank(x: jax.Array | np.ndarray, layout: Layout | None, *, over_tokens: bool) -> list[np.ndarray]:
+    """What each rank holds of a global array, in sequence order: its tokens, or its copy of a state that all should
+    hold alike.
 
-    Where a rank's device holds an element, that copy is read, so that ranks that disagree are seen; other elements
+    Where a rank's devices hold an element, that copy is read, so that ranks that disagree are seen; other elements
     are taken from the array as a whole.
     """
     whole = np.array(x)
-    if mesh is None:
+    if layout is None:
         return [whole]
-    devices = mesh.devices.ravel()
-    tokens = whole.shape[1] // len(devices) if over_tokens else None
-    pieces = []
-    for rank, device in enumerate(devices):
-        mine = whole.copy()
-        for part in x.addressable_shards if isinstance(x, jax.Array) else ():
-            if part.device == device:
-                mine[part.index] = np.asarray(part.data)
-        pieces.append(mine if tokens is None else mine[:, rank * tokens : (rank + 1) * tokens])
-    return pieces
+    of_device = _holders(layout)
+    held = [whole.copy() for _ in range(layout.holders)]
+    for part in x.addressable_shards if isinstance(x, jax.Array) else ():
+        if part.device.id in of_device:
+            held[of_device[part.device.id]][part.index] = np.asarray(part.data)
+    copies = [held[layout.holder_of(rank)] for rank in range(layout.ranks)]
+    if not over_tokens:
+        return copies
+    tokens = whole.shape[1] // layout.ranks
+    starts = [layout.place(rank) * tokens for rank in range(layout.ranks)]
+    return [copy[:, start : start + tokens] for copy, start in zip(copies, starts, strict=True)]
+
+
+def as_it_lies(x: np.ndarray, layout: Layout | None) -> np.ndarray:
+    """A copy of tokens `[B, T, ...]` in sequence order, in the order of the layout."""
+    batch, tokens, *rest = x.shape
+    order = (layout and layout.piece_order) or (0,)
+    return x.reshape(batch, len(order), tokens // len(order), *rest)[:, np.array(order)].reshape(x.shape)
+
+
+def _holders(layout: Layout | None) -> dict[int, int]:
+    """Whose tokens each device of the mesh holds, by the device's id."""
+    if layout is None:
+        return {}
+    return {device.id: layout.holder(i) for i, device in enumerate(mesh_of(layout).devices.ravel())}

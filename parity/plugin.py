@@ -13,7 +13,7 @@ from implementations.contract import Implementation
 from parity.explain import rerun_command
 from parity.gate import Recorder
 from parity.load import CannotLoad, load
-from parity.matrix import FULL, GATE, Case, Item, cases, items
+from parity.matrix import FULL, Case, Item, cases, items
 from parity.report.accuracy import Record
 from parity.report.failures import Failure
 from parity.report.reporter import FAILURE, RECORD, AccuracyReporter
@@ -69,7 +69,9 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[ITEMS_BY_QUANTITIES] = {}
     try:
         config.stash[SEEDS] = seeds(config.getoption("seeds"))
-        config.stash[IMPLEMENTATIONS] = load(config.getoption("implementation")) or implementations.ALL
+        config.stash[IMPLEMENTATIONS] = (
+            load(config.getoption("implementation")) or implementations.ALL + implementations.VARIANTS
+        )
         limits()
         config.stash[EXPECTATIONS] = _expectations(config)
     except CannotLoad as error:
@@ -160,7 +162,7 @@ def rerun(request: pytest.FixtureRequest, item: Item) -> str:
 
 
 def _cases(config: pytest.Config) -> list[Case]:
-    rows = FULL if config.getoption("full") else GATE
+    rows = FULL if config.getoption("full") else None
     return cases(config.stash[IMPLEMENTATIONS], rows, config.stash[SEEDS])
 
 

@@ -9,11 +9,12 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import Mesh
 
 from implementations.contract import Dtype, Implementation
 from oracles.gated_delta_rule import GRADIENTS, INPUTS, OUTPUTS, QUANTITIES
-from parity.meshes import AXES, context_mesh, copies_agree, per_rank, place
+from parity.layouts import Layout, over
+from parity.meshes import as_it_lies, copies_agree, per_rank, place
+from parity.meshes import keywords as keywords_of_mesh
 from parity.problem import Problem
 from parity.shapes import Shape
 
@@ -39,47 +40,52 @@ class Answer:
     in_vjp: dict[str, list[np.ndarray]]
 
 
-def run(implementation: Implementation, problem: Problem, ranks: int) -> Answer:
-    """The implementation's answer to `problem` on `ranks` ranks. What it raises becomes the failure of what it cost.
+def run(implementation: Implementation, problem: Problem, layout: Layout | int) -> Answer:
+    """The implementation's answer to `problem` over `layout`, or that many ranks. What it raises becomes the failure of
+    what it cost.
 
     f64 runs with x64 on, f32 and bf16 with x64 off, as users run them. Raises MeshTooLarge.
     """
     with jax.enable_x64(problem.dtype == "f64"):
-        mesh = _mesh(implementation, ranks)
-        arguments = {n: place(x, mesh, over_tokens=n not in REPLICATED) for n, x in problem.arguments.items()}
+        lies = layout_of(implementation, layout)
+        arguments = {n: place(x, lies, over_tokens=n not in REPLICATED) for n, x in problem.arguments.items()}
         like = {quantity: arguments[name] for quantity, name in LIKE.items()}
-        results, failures = _ask(implementation, problem.dtype, problem.shape, ranks, tuple(arguments.values()))
-        overwritten = [name for name, x in arguments.items() if not _is_still(x, problem.arguments[name])]
+        results, failures = _ask(implementation, problem.dtype, problem.shape, lies, tuple(arguments.values()))
+        overwritten = [name for name, x in arguments.items() if not _is_still(x, name, problem.arguments[name], lies)]
         if overwritten:  # nothing that was returned can be trusted: it may have been computed from other inputs
             failure = f"the call or its vjp has written to its arguments: {', '.join(overwritten)} must stay as given"
             return Answer({}, dict.fromkeys((name.removesuffix(IN_VJP) for name in (*results, *failures)), failure), {})
         pieces: dict[str, list[np.ndarray]] = {}
         for name, x in results.items():
             quantity = name.removesuffix(IN_VJP)
-            violation = _violation(quantity, x, like[quantity])
+            violation = _violation(quantity, x, like[quantity], lies)
             if violation:
                 failures[quantity] = violation
             else:
-                pieces[name] = per_rank(x, mesh, over_tokens=quantity not in REPLICATED)
+                pieces[name] = per_rank(x, lies, over_tokens=quantity not in REPLICATED)
     measured = {q: pieces[q] for q in QUANTITIES if q in pieces and q not in failures}
     in_vjp = {q: pieces[q + IN_VJP] for q in OUTPUTS if q + IN_VJP in pieces and q in measured}
     return Answer(measured, failures, in_vjp)
 
 
 def _ask(
-    implementation: Implementation, dtype: Dtype, shape: Shape, ranks: int, arguments: tuple[jax.Array, ...]
+    implementation: Implementation,
+    dtype: Dtype,
+    shape: Shape,
+    layout: Layout | None,
+    arguments: tuple[jax.Array, ...],
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """Results and failures by quantity. Where gradients cannot be had, the outputs are asked for on their own."""
     failures: dict[str, str] = {}
     if "gradients" in implementation.supports:
         try:
-            return _call(_program(implementation, dtype, shape, ranks, True), arguments), {}
+            return _call(_program(implementation, dtype, shape, layout, True), arguments), {}
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # pytest.skip and SystemExit too: a kernel does not decide whether it is judged
             failures = dict.fromkeys(GRADIENTS, _own_traceback(error))
     try:
-        return _call(_program(implementation, dtype, shape, ranks, False), arguments), failures
+        return _call(_program(implementation, dtype, shape, layout, False), arguments), failures
     except KeyboardInterrupt:
         raise
     except BaseException as error:
@@ -91,11 +97,11 @@ def _call(program: Program, arguments: tuple[jax.Array, ...]) -> dict[str, Any]:
 
 
 @lru_cache(maxsize=8)
-def _program(implementation: Implementation, dtype: Dtype, shape: Shape, ranks: int, gradients: bool) -> Program:
+def _program(
+    implementation: Implementation, dtype: Dtype, shape: Shape, layout: Layout | None, gradients: bool
+) -> Program:
     """The function to run, compiled once for all regimes (`dtype` keeps apart what x64 makes different)."""
-    keywords: dict[str, Any] = {"scale": shape.scale, "chunk_size": shape.chunk_size}
-    if implementation.context_parallel:
-        keywords |= {"mesh": _mesh(implementation, ranks), "axes": AXES}
+    keywords = {"scale": shape.scale, "chunk_size": shape.chunk_size, **keywords_of_mesh(layout)}
 
     def call(*inputs: jax.Array) -> tuple[Any, Any]:
         return _checked(implementation.call(*inputs, **keywords), 2, "call", "(o, final_state)")
@@ -121,8 +127,11 @@ def _program(implementation: Implementation, dtype: Dtype, shape: Shape, ranks: 
     return jax.jit(function) if implementation.traceable else function
 
 
-def _mesh(implementation: Implementation, ranks: int) -> Mesh | None:
-    return context_mesh(ranks) if implementation.context_parallel else None
+def layout_of(implementation: Implementation, layout: Layout | int) -> Layout | None:
+    """None where the implementation knows no mesh."""
+    if not implementation.context_parallel:
+        return None
+    return over(layout) if isinstance(layout, int) else layout
 
 
 def _checked(returned: Any, count: int, what: str, wanted: str) -> tuple[Any, ...]:
@@ -137,12 +146,14 @@ def _checked(returned: Any, count: int, what: str, wanted: str) -> tuple[Any, ..
     return tuple(returned)
 
 
-def _violation(quantity: str, got: Any, like: jax.Array) -> str | None:
+def _violation(quantity: str, got: Any, like: jax.Array, layout: Layout | None) -> str | None:
     wrong = _wrong_form(quantity, got, like)
     if wrong:
         return wrong
-    if quantity not in REPLICATED and not copies_agree(got):
-        return f"{quantity}: devices that hold the same tokens of it do not agree"
+    over_tokens = quantity not in REPLICATED
+    if not copies_agree(got, layout, over_tokens=over_tokens):
+        what = "tokens of it" if over_tokens else "part of it for one rank"
+        return f"{quantity}: devices that hold the same {what} do not agree"
     return None
 
 
@@ -154,9 +165,10 @@ def _wrong_form(quantity: str, got: Any, like: jax.Array) -> str | None:
     return f"{quantity} must be {wanted[1]}{list(wanted[0])}, like {LIKE[quantity]}; got {found[1]}{list(found[0])}"
 
 
-def _is_still(x: jax.Array, given: np.ndarray) -> bool:
+def _is_still(x: jax.Array, name: str, given: np.ndarray, layout: Layout | None) -> bool:
     """Whether the argument `x` has the bits that were given, and has not been given away (donated)."""
-    return not x.is_deleted() and np.asarray(x).tobytes() == given.tobytes()
+    lies = given if name in REPLICATED else as_it_lies(given, layout)
+    return not x.is_deleted() and np.asarray(x).tobytes() == lies.tobytes()
 
 
 def _own_traceback(error: BaseException) -> str:

@@ -15,7 +15,8 @@ from oracles.affine_composition import ball, float64
 from oracles.conditioning import rms_response
 from oracles.gated_delta_rule.ball import distance
 from oracles.stream import Stream
-from parity.meshes import AXES, context_mesh
+from parity.layouts import AXES
+from parity.meshes import context_mesh
 from parity.precision import SMALLEST_NORMAL, UNIT_ROUNDOFF
 from parity.problem import Problem
 from parity.regimes import REGIMES

@@ -9,6 +9,17 @@ import pytest
 import implementations
 from implementations.contract import FEATURES, Implementation
 from oracles.gated_delta_rule import GRADIENTS, OUTPUTS, QUANTITIES
+from parity.layouts import (
+    BESIDE_BOTH,
+    BESIDE_OTHERS,
+    LAYOUTS,
+    MINOR_FIRST,
+    SEVERAL_AXES,
+    SHUFFLED,
+    TWO_BY_FOUR,
+    ZIGZAG,
+    over,
+)
 from parity.matrix import FULL, GATE, MESHES, Case, Item, cases, items
 from parity.precision import DTYPES
 from parity.problem import Problem
@@ -39,9 +50,16 @@ def item(implementation, *, shape=RAGGED, regime="typical", dtype="f64", ranks=1
 
 
 def test_every_id_is_well_formed_and_unique():
-    names = [item.name for item in items(IN_GATE)]
+    names = [item.name for item in items([*IN_GATE, *cases(implementations.VARIANTS)])]
     assert [name for name in names if not ID.fullmatch(name)] == []
     assert [name for name, count in Counter(names).items() if count > 1] == []
+
+
+def test_an_id_says_over_what_it_is_unless_that_is_one_axis():
+    found = item(CONTEXT_PARALLEL[0], ranks=MINOR_FIRST, rank=3)
+    assert found.name == "two_phase-f64-typical-ragged_on_2x4_minor_first-shard3of8-o"
+    assert found.case.compilation == "two_phase-f64-ragged_on_2x4_minor_first-8ranks"
+    assert item(CONTEXT_PARALLEL[0], ranks=ZIGZAG, rank=7).name.endswith("-ragged_on_zigzag4-shard7of8-o")
 
 
 def test_an_id_says_what_it_is():
@@ -65,7 +83,7 @@ def test_every_quantity_of_every_rank_is_an_item():
 def test_a_compilation_has_one_implementation_dtype_shape_and_number_of_ranks():
     keys = {}
     for case in IN_GATE:
-        key = (case.implementation, case.problem.dtype, case.problem.shape, case.ranks)
+        key = (case.implementation, case.problem.dtype, case.problem.shape, case.layout)
         assert keys.setdefault(case.compilation, key) == key
     assert len(set(keys.values())) == len(keys)
 
@@ -76,11 +94,13 @@ def test_the_cases_of_a_compilation_are_together():
 
 
 def test_the_gate_is_small_enough_to_run_on_every_merge():
-    """A gradient program takes seconds to compile: one for each dtype and shape, and a few more meshes."""
+    """A gradient program takes seconds to compile: one for each dtype and shape, and a few more meshes and layouts."""
     for implementation in implementations.ALL:
         compilations = {case.compilation for case in cases([implementation])}
         dtypes_and_shapes = len(DTYPES) * len(SHAPES)
-        assert len(compilations) <= dtypes_and_shapes + (10 if implementation.context_parallel else 0)
+        assert len(compilations) <= dtypes_and_shapes + (21 if implementation.context_parallel else 0)
+    for implementation in implementations.VARIANTS:
+        assert len({case.compilation for case in cases([implementation])}) <= 12
 
 
 # What meets what
@@ -145,16 +165,45 @@ def test_a_single_device_runs_on_one_rank():
     assert {case.ranks for case in IN_GATE if not case.implementation.context_parallel} == {1}
 
 
-def test_nothing_in_the_gate_is_beyond_our_own_implementations():
-    assert {i.name: i.not_applicable() for i in items(IN_GATE) if i.not_applicable()} == {}
+def test_nothing_in_the_gate_is_beyond_our_own_implementations_but_an_order_that_some_refuse():
+    beyond = [i for i in items([*IN_GATE, *cases(implementations.VARIANTS)]) if i.not_applicable()]
+    assert {i.not_applicable() for i in beyond} == {"no load-balanced order"}
+    assert {i.case.layout for i in beyond} == {ZIGZAG}
+    assert len({i.case for i in beyond}) == len(CONTEXT_PARALLEL)
 
 
 def test_full_is_the_product_and_contains_the_gate():
     full = {(case.name, case.ranks) for case in cases(implementations.ALL, FULL)}
     assert full > {(case.name, case.ranks) for case in IN_GATE}
-    splits = sum(shape.T % ranks == 0 for shape in SHAPES.values() for ranks in MESHES)
+    everywhere = (*map(over, MESHES), *LAYOUTS.values())
+    splits = sum(layout.splits(shape) for shape in SHAPES.values() for layout in everywhere)
     each = len(DTYPES) * len(REGIMES)
     assert len(full) == sum(each * (splits if i.context_parallel else len(SHAPES)) for i in implementations.ALL)
+
+
+@pytest.mark.parametrize("implementation", CONTEXT_PARALLEL, ids=lambda i: i.name)
+def test_context_parallelism_meets_every_layout(implementation):
+    mine = cases([implementation])
+    assert {case.layout for case in mine if case.layout.name} == {*SEVERAL_AXES, *BESIDE_OTHERS, ZIGZAG}
+    for dtype in DTYPES:  # in every dtype on several axes, in an order that is not the mesh's
+        assert MINOR_FIRST in {case.layout for case in mine if case.problem.dtype == dtype}
+
+
+@pytest.mark.parametrize("implementation", implementations.VARIANTS, ids=lambda i: i.name)
+def test_a_variant_meets_every_dtype_on_ranks_of_several_chunks_and_of_no_power_of_two(implementation):
+    mine = cases([implementation])
+    for dtype in DTYPES:
+        assert any(case.ranks >= 4 and chunks_of_a_rank(case) >= 3 for case in mine if case.problem.dtype == dtype)
+    assert {case.ranks for case in mine} >= {4, 5}
+    assert min(case.problem.shape.T // case.ranks for case in mine) == 1
+    assert MINOR_FIRST in {case.layout for case in mine}
+
+
+def test_who_takes_load_balanced_tokens_meets_them_in_every_dtype_and_any_order():
+    mine = cases([claiming(context_parallel=True, load_balanced=True)])
+    found = {(case.problem.dtype, case.layout) for case in mine if case.layout.piece_order}
+    assert found == {*((dtype, ZIGZAG) for dtype in DTYPES), ("f64", SHUFFLED)}
+    assert {case.problem.shape for case in mine} == set(SHAPES.values())  # and the whole gate
 
 
 def test_rows_that_overlap_give_each_case_once():
@@ -192,6 +241,8 @@ SQUARE = Shape("square", B=1, T=8, Hk=1, Hv=2, K=4, V=4, chunk_size=4)
             {"shape": SQUARE, "ranks": 2},
         ),
         ("beta_above_one", "no beta above 1", {"regime": "beta_near_two"}, {"regime": "repeated_keys"}),
+        ("several_axes", "no several axes", {"ranks": TWO_BY_FOUR}, {"ranks": 8}),
+        ("other_axes", "no axes beside those of the ranks", {"ranks": BESIDE_BOTH}, {"ranks": TWO_BY_FOUR}),
     ],
 )
 def test_a_feature_that_is_not_claimed_is_not_applicable_and_says_so(feature, reason, needs, does_without):
@@ -203,7 +254,7 @@ def test_a_feature_that_is_not_claimed_is_not_applicable_and_says_so(feature, re
 
 def test_every_feature_has_a_reason():
     tested = {"gradients", "grouped_heads", "unequal_head_sizes", "ragged", "beta_above_one"}
-    assert tested == FEATURES
+    assert tested | {"several_axes", "other_axes"} == FEATURES
 
 
 @pytest.mark.parametrize("quantity", QUANTITIES)

@@ -10,7 +10,7 @@ from parity.scheduling import compilation
 
 
 def test_every_item_of_the_gate_belongs_to_its_compilation() -> None:
-    for item in items(cases(implementations.ALL)):
+    for item in items(cases(implementations.ALL + implementations.VARIANTS)):
         assert compilation(f"parity/test_backward.py::test_backward[{item.name}]") == item.case.compilation
 
 

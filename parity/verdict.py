@@ -71,7 +71,7 @@ class Verdict:
 @cache
 def judge(case: Case) -> Verdict:
     """Run the case once, whatever is then asked of it. Raises MeshTooLarge and UncertifiedOracle."""
-    return judge_answer(case, run(case.implementation, case.problem, case.ranks))
+    return judge_answer(case, run(case.implementation, case.problem, case.over))
 
 
 def judge_answer(case: Case, answer: Answer) -> Verdict:

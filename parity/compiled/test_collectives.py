@@ -7,7 +7,8 @@ import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
 from parity.compiled.collectives import Collective, UnreadableProgram, collectives
-from parity.meshes import AXES, context_mesh
+from parity.layouts import AXES
+from parity.meshes import context_mesh
 
 OVER_RANKS = PartitionSpec(AXES)
 

@@ -16,7 +16,8 @@ from implementations.context_parallel.exchange import EXCHANGES
 from implementations.context_parallel.three_phase import three_phase
 from implementations.context_parallel.two_phase import two_phase
 from parity.compiled.collectives import collectives
-from parity.meshes import AXES, context_mesh
+from parity.layouts import AXES
+from parity.meshes import context_mesh
 
 B, H, K, V = 2, 3, 4, 5
 STATE, MAP = B * H * K * V, B * H * K * (K + V)

@@ -104,7 +104,7 @@ def resembling(case: Case, faults: Sequence[Fault] | None = None) -> Search:
     """
     verdict = judge(case)
     faults = (NOTHING, *(candidates(verdict) if faults is None else faults))
-    failing = results(run(case.implementation, case.problem, case.ranks))
+    failing = results(run(case.implementation, case.problem, case.over))
     distances: dict[Fault, list[Distances]] = {fault: [] for fault in faults}
     compared = 0
     told_by_outputs: dict[Fault, list[Distances]] = {}

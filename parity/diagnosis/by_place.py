@@ -69,7 +69,7 @@ def _is_wrong(verdict: Verdict, quantity: str) -> bool:
 
 def _places(verdict: Verdict, quantities: list[str]) -> Places:
     case, shape = verdict.case, verdict.case.problem.shape
-    found = results(run(case.implementation, case.problem, case.ranks))
+    found = results(run(case.implementation, case.problem, case.over))
     wrong: dict[str, Wrong] = {}
     for result, pieces in found.items():
         quantity = result.removesuffix(IN_VJP)
@@ -105,7 +105,7 @@ def _by_quantity(verdict: Verdict, wrong: list[str]) -> str:
 
 def _is_right_in_the_plain_call(verdict: Verdict) -> bool:
     case = verdict.case
-    answer = run(case.implementation, case.problem, case.ranks)
+    answer = run(case.implementation, case.problem, case.over)
     return bool(answer.in_vjp) and all(
         bool((from_truth(case, q, answer.pieces[q], BLOCK) <= verdict.findings[0, q].limit).all()) for q in OUTPUTS
     )

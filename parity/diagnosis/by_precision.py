@@ -19,10 +19,10 @@ def read(verdict: Verdict) -> str:
         return ""
     dtype = case.problem.dtype
     claimed = case.implementation.arithmetic[dtype]
-    answer = run(case.implementation, case.problem, case.ranks)
+    answer = run(case.implementation, case.problem, case.over)
     for narrower in DTYPES[DTYPES.index(claimed) + 1 :]:
         claim = replace(case.implementation, arithmetic={**case.implementation.arithmetic, dtype: narrower})
-        supposed = judge_answer(Case(claim, case.problem, case.ranks), answer)
+        supposed = judge_answer(Case(claim, case.problem, case.over), answer)
         worst = max(QUANTITIES, key=lambda q: supposed.worst_units(q) if (0, q) in supposed.findings else 0.0)
         units = supposed.worst_units(worst)
         if supposed.passes and units >= NOISE:

@@ -13,7 +13,7 @@ from oracles.gated_delta_rule import INPUTS
 from oracles.gated_delta_rule.stages import STAGES as IN_ORDER
 from oracles.gated_delta_rule.stages import stages as oracle
 from parity.matrix import Case
-from parity.meshes import AXES, context_mesh, place
+from parity.meshes import keywords, place
 from parity.precision import SMALLEST_NORMAL, UNIT_ROUNDOFF
 from parity.run import REPLICATED
 from parity.unit import in_units
@@ -69,15 +69,14 @@ def stage_units(case: Case) -> dict[str, Float[np.ndarray, "R N B H"]]:
 def _ask(case: Case) -> Stages:
     """The implementation's own stages, as float64."""
     implementation, shape = case.implementation, case.problem.shape
-    keywords: dict[str, Any] = {"scale": shape.scale, "chunk_size": shape.chunk_size}
+    layout = case.layout if implementation.context_parallel else None
     with jax.enable_x64(case.problem.dtype == "f64"):
-        mesh = context_mesh(case.ranks) if implementation.context_parallel else None
-        if mesh is not None:
-            keywords |= {"mesh": mesh, "axes": AXES}
-        inputs = [place(case.problem.arguments[n], mesh, over_tokens=n not in REPLICATED) for n in INPUTS]
+        inputs = [place(case.problem.arguments[n], layout, over_tokens=n not in REPLICATED) for n in INPUTS]
 
         def call(*inputs: jax.Array) -> Any:
-            return implementation.stages(*inputs, **keywords)  # type: ignore[misc]
+            return implementation.stages(  # type: ignore[misc]
+                *inputs, scale=shape.scale, chunk_size=shape.chunk_size, **keywords(layout)
+            )
 
         returned = (jax.jit(call) if implementation.traceable else call)(*inputs)
         _check(case, returned)

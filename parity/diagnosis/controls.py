@@ -46,7 +46,7 @@ def _controls(case: Case) -> list[tuple[str, Case]]:
         controls.append((f"{mine.name} on one rank", Case(mine, problem, 1)))
     if problem.dtype != "f64" and "f64" in mine.arithmetic:
         widened = Widened(problem.regime, problem.shape, "f64", problem.seed, rounded=problem.dtype)
-        controls.append((f"{mine.name} in f64", Case(mine, widened, case.ranks)))
+        controls.append((f"{mine.name} in f64", Case(mine, widened, case.over)))
     others: tuple[Implementation, ...] = (CHUNKED, SEQUENTIAL)
     return controls + [(f"the suite's {x.name}", Case(x, problem, 1)) for x in others if x is not mine]
 

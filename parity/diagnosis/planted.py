@@ -17,7 +17,9 @@ from implementations.contract import Implementation
 from oracles.gated_delta_rule import OUTPUTS, QUANTITIES
 from parity.diagnosis.distance import Pieces
 from parity.faults.fault import Fault
-from parity.meshes import AXES, context_mesh, per_rank, place
+from parity.layouts import Layout, over
+from parity.meshes import keywords as keywords_of_mesh
+from parity.meshes import per_rank, place
 from parity.problem import Problem
 from parity.run import REPLICATED
 
@@ -65,7 +67,7 @@ def _of_wrap(fault: Fault, problem: Problem, ranks: int, names: tuple[str, ...])
             right.name, compiled(OUTPUTS), vjp=compiled(QUANTITIES[2:]), traceable=False, context_parallel=ranks > 1
         )
     )
-    asked = _asked(around, names, _keywords(problem, ranks if ranks > 1 else None))
+    asked = _asked(around, names, _keywords(problem, over(ranks) if ranks > 1 else None))
     returned = asked(*map(jax.numpy.asarray, problem.arguments.values()))
     return {name: _split(np.asarray(x), ranks, name) for name, x in zip(names, returned, strict=True)}
 
@@ -75,21 +77,21 @@ def _of_edits(
 ) -> Answers:
     """All of them in one program: all over the ranks, or all on one device."""
     over_ranks = planted[0][1].context_parallel
-    keywords = _keywords(problem, ranks if over_ranks else None)
-    mesh = keywords.get("mesh")
+    layout = over(ranks) if over_ranks else None
+    keywords = _keywords(problem, layout)
     programs = [_asked(implementation, names, keywords) for _, implementation in planted]
 
     def together(*arguments: jax.Array) -> list[Any]:
         return [_unless_it_raises(program, arguments) for program in programs]
 
-    arguments = [place(x, mesh, over_tokens=n not in REPLICATED) for n, x in problem.arguments.items()]
+    arguments = [place(x, layout, over_tokens=n not in REPLICATED) for n, x in problem.arguments.items()]
     found: Answers = {}
     for (fault, _), returned in zip(planted, _quickly(together)(*arguments), strict=True):
         if returned is None:
             continue
         results = dict(zip(names, returned, strict=True))
         if over_ranks:
-            found[fault] = {n: per_rank(x, mesh, over_tokens=n not in REPLICATED) for n, x in results.items()}
+            found[fault] = {n: per_rank(x, layout, over_tokens=n not in REPLICATED) for n, x in results.items()}
         else:
             found[fault] = {n: _split(np.asarray(x), ranks, n) for n, x in results.items()}
     return found
@@ -103,9 +105,8 @@ def _unless_it_raises(program: Callable[..., Any], arguments: tuple[jax.Array, .
         return None
 
 
-def _keywords(problem: Problem, ranks: int | None) -> dict[str, Any]:
-    keywords: dict[str, Any] = {"scale": problem.shape.scale, "chunk_size": problem.shape.chunk_size}
-    return keywords if ranks is None else keywords | {"mesh": context_mesh(ranks), "axes": AXES}
+def _keywords(problem: Problem, layout: Layout | None) -> dict[str, Any]:
+    return {"scale": problem.shape.scale, "chunk_size": problem.shape.chunk_size, **keywords_of_mesh(layout)}
 
 
 def _split(x: np.ndarray, ranks: int, name: str) -> Pieces:

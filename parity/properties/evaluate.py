@@ -9,7 +9,9 @@ import numpy as np
 
 from implementations.contract import Dtype, Implementation
 from oracles.gated_delta_rule import QUANTITIES
-from parity.meshes import AXES, context_mesh, place
+from parity.layouts import over
+from parity.meshes import keywords as keywords_of_mesh
+from parity.meshes import place
 from parity.properties.examples import Arguments
 from parity.properties.sizes import shape_of
 from parity.properties.subjects import Subject
@@ -26,10 +28,10 @@ def evaluate(subject: Subject, arguments: Arguments, *, chunk_size: int, ranks: 
     shape = shape_of(batch, tokens, key_heads, value_heads, key_size, value_size, chunk_size)
     implementation = subject.implementation
     with jax.enable_x64(subject.dtype == "f64"):
-        mesh = context_mesh(ranks) if implementation.context_parallel else None
+        layout = over(ranks) if implementation.context_parallel else None
         given: list[Any] = [arguments[name] for name in shape.sizes()]
         if implementation.traceable:
-            given = [place(arguments[n], mesh, over_tokens=n not in REPLICATED) for n in shape.sizes()]
+            given = [place(arguments[n], layout, over_tokens=n not in REPLICATED) for n in shape.sizes()]
         found = program(implementation, subject.dtype, shape, ranks)(*given)
     results = {quantity: np.asarray(x) for quantity, x in zip(QUANTITIES, found, strict=True)}
     for quantity, x in results.items():
@@ -43,9 +45,8 @@ def evaluate(subject: Subject, arguments: Arguments, *, chunk_size: int, ranks: 
 @lru_cache(maxsize=512)
 def program(implementation: Implementation, dtype: Dtype, shape: Shape, ranks: int) -> Program:
     """Forward and vjp, compiled once (`dtype` keeps apart what x64 makes different)."""
-    keywords: dict[str, Any] = {"scale": shape.scale, "chunk_size": shape.chunk_size}
-    if implementation.context_parallel:
-        keywords |= {"mesh": context_mesh(ranks), "axes": AXES}
+    layout = over(ranks) if implementation.context_parallel else None
+    keywords = {"scale": shape.scale, "chunk_size": shape.chunk_size, **keywords_of_mesh(layout)}
 
     def call(*inputs: Any) -> tuple[Any, ...]:
         return implementation.call(*inputs, **keywords)

@@ -7,6 +7,7 @@ from typing import Literal, cast, get_args
 
 from implementations.contract import Dtype
 from oracles.gated_delta_rule import QUANTITIES
+from parity.layouts import LAYOUTS
 from parity.matrix import MESHES, Item
 from parity.precision import DTYPES
 from parity.regimes import REGIMES
@@ -18,6 +19,8 @@ from parity.verdict import Finding
 
 Kind = Literal["deviation", "xfail", "not_applicable"]
 
+ONE_AXIS = "one_axis"  # the layout that has no name
+
 AXES: Axes = {
     "implementation": None,
     "dtype": DTYPES,
@@ -25,6 +28,7 @@ AXES: Axes = {
     "regime": tuple(REGIMES),
     "shape": tuple(SHAPES),
     "ranks": MESHES,
+    "layout": (ONE_AXIS, *LAYOUTS),
     "rank": tuple(range(max(MESHES))),
 }
 
@@ -102,6 +106,7 @@ def point(item: Item) -> dict[str, Value]:
         "regime": problem.regime,
         "shape": problem.shape.name,
         "ranks": item.case.ranks,
+        "layout": item.case.layout.name or ONE_AXIS,
         "rank": item.rank,
     }
 

@@ -27,6 +27,8 @@ from parity.truth import CERTIFIED_SHARE
 
 EXPECTED = Path(__file__).parent / "expected"
 
+OURS = implementations.ALL + implementations.VARIANTS
+
 # A value that no row names: what holds for it holds for whatever comes.
 ANY_OTHER = "any_other"
 
@@ -44,8 +46,8 @@ def facts() -> dict[str, Any]:
         },
         "smaller is looser": {"least headroom": headroom.LEAST},
         "limits": _limits(),
-        "claims": {f"{x.name} {dtype}": claim for x in implementations.ALL for dtype, claim in x.arithmetic.items()},
-        "items": [item.name for item in items(cases(implementations.ALL)) if not item.not_applicable()],
+        "claims": {f"{x.name} {dtype}": claim for x in OURS for dtype, claim in x.arithmetic.items()},
+        "items": [item.name for item in items(cases(OURS)) if not item.not_applicable()],
         "faults": {fault.name: _fault(fault) for fault in CATALOGUE},
         "null models": [fault.name for fault in NULL_MODELS],
         "expected": [_expected(row) for row in expectations.load(sorted(EXPECTED.glob("*.toml")))],
@@ -57,7 +59,7 @@ def _limits() -> dict[str, tuple[float, str]]:
     """Units and row by implementation, claim, dtype, quantity, regime and platform, each with a value that is new."""
     table = limits()
     named = {str(x) for row in table.rows for x in row.selector.axes.get("implementation", ())}
-    names = (*sorted(named | {x.name for x in implementations.ALL}), ANY_OTHER)
+    names = (*sorted(named | {x.name for x in OURS}), ANY_OTHER)
     found = {}
     for point in product(names, DTYPES, DTYPES, QUANTITIES, (*REGIMES, ANY_OTHER), (*PLATFORMS, ANY_OTHER)):
         name, claimed, dtype, quantity, regime, platform = point

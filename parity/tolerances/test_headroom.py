@@ -23,7 +23,7 @@ def platforms_of(row):
 def deciding():
     """By platform the rows that decide some item of the gate."""
     found = {}
-    for item in items(cases(implementations.ALL)):
+    for item in items(cases(implementations.ALL + implementations.VARIANTS)):
         if item.not_applicable():
             continue
         implementation, problem = item.case.implementation, item.case.problem

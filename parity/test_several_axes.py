@@ -1,0 +1,113 @@
+"""Mistakes that one axis hides, or the order of the sequence: the gate's other layouts show each."""
+
+from functools import partial
+
+import pytest
+
+from implementations.context_parallel.two_phase import two_phase
+from implementations.contract import Implementation
+from parity.faults.edits import Edit, edited
+from parity.layouts import (
+    AROUND_TENSOR,
+    BESIDE_BOTH,
+    FOUR_BY_TWO,
+    MINOR_FIRST,
+    ONE_BY_EIGHT,
+    SHUFFLED,
+    TWO_BY_FOUR,
+    TWO_BY_TWO_BY_TWO,
+    ZIGZAG,
+    Layout,
+    over,
+)
+from parity.matrix import Case
+from parity.problem import Problem
+from parity.shapes import RAGGED
+from parity.verdict import judge
+
+_PACKAGE = "implementations.context_parallel"
+_exchange = partial(Edit, f"{_PACKAGE}.exchange")
+_ranks = partial(Edit, f"{_PACKAGE}.ranks")
+_two_phase = partial(Edit, f"{_PACKAGE}.two_phase")
+_load_balanced = partial(Edit, f"{_PACKAGE}.load_balanced")
+
+_TOKENS = "tokens, state = PartitionSpec(None, axes), PartitionSpec()"
+_RETURNED = "of_tokens, of_the_state = PartitionSpec(None, axes), PartitionSpec()"
+_MINE = "jax.lax.axis_index(axes), axis=0)"
+
+MISTAKES: dict[str, tuple[tuple[Edit, ...], tuple[Layout, ...], tuple[Layout, ...]]] = {
+    # the edits, where the mistake is seen, and where it cannot be
+    "tokens are split over the axes in the other order": (
+        (
+            _ranks(_TOKENS, _TOKENS.replace("axes)", "axes[::-1])")),
+            _two_phase(_RETURNED, _RETURNED.replace("axes)", "axes[::-1])")),
+        ),
+        (TWO_BY_FOUR, TWO_BY_TWO_BY_TWO, MINOR_FIRST),
+        (over(8), ONE_BY_EIGHT),
+    ),
+    "maps are gathered with the first axis minor": (
+        (_exchange("jax.lax.all_gather(pair, axes)", "jax.lax.all_gather(pair, axes[::-1])"),),
+        (TWO_BY_FOUR, FOUR_BY_TWO, AROUND_TENSOR),
+        (over(8), ONE_BY_EIGHT),
+    ),
+    "a rank is numbered by the first axis alone": (
+        (_exchange(_MINE, _MINE.replace("axes)", "axes[0])")),),
+        (TWO_BY_FOUR, ONE_BY_EIGHT),
+        (over(8), BESIDE_BOTH),
+    ),
+    "maps are gathered over the last axis alone": (
+        (
+            _exchange("jax.lax.all_gather(pair, axes)", "jax.lax.all_gather(pair, axes[-1])"),
+            _exchange(_MINE, _MINE.replace("axes)", "axes[-1])")),
+        ),
+        (TWO_BY_FOUR, FOUR_BY_TWO),
+        (over(8), ONE_BY_EIGHT),
+    ),
+}
+
+ORDERS: dict[str, tuple[Edit, ...]] = {
+    "pieces are combined as they lie": (
+        _load_balanced("[place]\n", "\n"),
+        _load_balanced("jnp.asarray(order)", "jnp.arange(len(order))"),
+    ),
+    "the order is taken for its inverse": (_load_balanced("np.argsort(order)", "np.asarray(order)"),),
+    "the second piece of a rank starts from where the first ends": (
+        _load_balanced("entering[mine]", "entering[mine[:1] + jnp.arange(held)]"),
+    ),
+}
+
+
+def passes(call, layout, **claims):
+    implementation = Implementation("planted", call, {"f64": "f64"}, context_parallel=True, **claims)
+    return judge(Case(implementation, Problem("long_memory", RAGGED, "f64"), layout)).passes
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_among_several_axes_is_seen(mistake):
+    edits, seen, hidden = MISTAKES[mistake]
+    call = edited(f"{_PACKAGE}.two_phase:two_phase", *edits)
+    assert [layout.name for layout in seen if passes(call, layout)] == []
+    assert [layout.name for layout in hidden if not passes(call, layout)] == []
+
+
+def test_a_permutation_in_the_order_of_the_mesh_is_seen():
+    """jax 0.10 sends to other ranks in silence, and jax 0.12 refuses."""
+    naive = _ranks(
+        "return jax.lax.ppermute(x, in_mesh, [(number(source), number(destination)) for source, destination in hops])",
+        "return jax.lax.ppermute(x, axes, list(hops))",
+    )
+    call = partial(two_phase, exchange=edited(f"{_PACKAGE}.exchange:ring", naive))
+    assert not passes(call, MINOR_FIRST)
+    assert passes(call, TWO_BY_FOUR)
+
+
+@pytest.mark.parametrize("mistake", ORDERS)
+def test_a_mistake_in_the_order_of_pieces_is_seen(mistake):
+    call = edited(f"{_PACKAGE}.load_balanced:load_balanced", *ORDERS[mistake])
+    assert not passes(call, SHUFFLED, load_balanced=True)
+    assert passes(call, over(4), load_balanced=True)
+
+
+def test_zigzag_is_its_own_inverse_nowhere():
+    """Or an order taken for its inverse would be right there; it is caught by `SHUFFLED` whatever `ZIGZAG` is."""
+    assert [ZIGZAG.piece_order[i] for i in ZIGZAG.piece_order] != list(range(8))
