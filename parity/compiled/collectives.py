@@ -106,7 +106,8 @@ def _links(kind: str, attributes: str) -> int:
     iota = re.search(r"replica_groups=\[\d+,(\d+)\]<=", attributes)  # [groups, members of each]
     if iota:
         return int(iota[1])
-    mesh = re.search(r"replica_groups=mesh\[([^\]]*)\]\s*\{([^}]*)\}", attributes)
+    # Where the devices are not in their own order it is said between the two, and how many take part stays what it is.
+    mesh = re.search(r"replica_groups=mesh\[([^\]]*)\](?:, device_ids=\([^{}]*\))?\s*\{([^}]*)\}", attributes)
     if mesh:
         sizes = dict(re.findall(r"'([^']+)'=(\d+)", mesh[1]))
         axes = [axis.strip().strip("'") for axis in mesh[2].split(",")]

@@ -106,6 +106,7 @@ def test_combined_and_asynchronous_forms_are_read():
         ("[4,2]<=[2,4]T(1,0)", 2),
         ("mesh['a'=4,'b'=2] {'a'}", 4),
         ("mesh['a'=4,'b'=2] {'a','b'}", 8),
+        ("mesh['a'=4,'b'=2], device_ids=([2,2,2]T(1,0,2)) {'a'}", 4),
     ],
 )
 def test_every_way_to_say_between_whom_is_read(groups, links):
