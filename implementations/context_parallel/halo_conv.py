@@ -1,0 +1,71 @@
+"""The causal convolution over ranks, by an explicit permute: each sends its last W - 1 tokens to the next."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh, PartitionSpec
+from jaxtyping import Array, Float
+
+from implementations.causal_conv import causal_conv, check_inputs, sums_in, taps
+from implementations.context_parallel.ranks import Axes, check_layout, check_ranks, permute
+
+
+def halo_conv(
+    x: Float[Array, "B T D"],
+    weight: Float[Array, "D W"],
+    initial_state: Float[Array, "B W-1 D"],
+    *,
+    mesh: Mesh,
+    axes: Axes,
+) -> tuple[Float[Array, "B T D"], Float[Array, "B W-1 D"]]:
+    """`(y, final_state)` as `causal_conv`, T sharded over `axes`; every rank returns the same final state.
+
+    Axes of the mesh that are not named may shard B and D, and what is here is not done twice for them.
+    Raises ValueError as `check_call`.
+    """
+    ranks = check_call(x, weight, initial_state, mesh, axes)
+    if ranks == 1:
+        return causal_conv(x, weight, initial_state)
+    halo, accumulate = weight.shape[1] - 1, sums_in(x, weight)
+
+    def local(x: Array, weight: Array, initial_state: Array) -> tuple[Array, Array]:
+        rank = jax.lax.axis_index(axes)
+        tokens = x.astype(accumulate)
+        tail = tokens[:, tokens.shape[1] - halo :]
+        sent = permute(tail.astype(x.dtype), axes, [(r, r + 1) for r in range(ranks - 1)])
+        before = jnp.where(rank == 0, initial_state, sent.astype(accumulate))
+        y = taps(jnp.concatenate([before, tokens], axis=1), weight)
+        final_state = jax.lax.psum(jnp.where(rank == ranks - 1, tail, 0), axes)
+        return y.astype(x.dtype), final_state
+
+    of_tokens, of_all = PartitionSpec(None, axes), PartitionSpec()
+    over_ranks = jax.shard_map(
+        local,
+        mesh=mesh,
+        axis_names=set(axes),
+        in_specs=(of_tokens, of_all, of_all),
+        out_specs=(of_tokens, of_all),
+    )
+    # What ranks add up, they add before it is rounded. (XLA for CPUs also aborts on a bf16 sum over some axes only.)
+    wide = weight.astype(accumulate), initial_state.astype(accumulate)
+    y, final_state = jax.jit(over_ranks)(x, *wide)  # jit: jax 0.10 runs no shard_map over some axes only without it
+    return y, final_state.astype(x.dtype)
+
+
+def check_call(x: Array, weight: Array, initial_state: Array, mesh: Mesh, axes: Axes) -> int:
+    """The number of ranks. Raises ValueError on shapes or dtypes that do not fit together, on axes that the mesh lacks,
+    on a T that is not a multiple of the number of ranks, on tokens that are laid out over the same axes in another
+    order, and where ranks hold fewer tokens than a halo has.
+    """
+    check_inputs(x, weight, initial_state)
+    check_ranks(x.shape[1], mesh, axes)
+    check_layout(axes, x=x)
+    ranks = math.prod(mesh.shape[axis] for axis in axes)
+    held, halo = x.shape[1] // ranks, weight.shape[1] - 1
+    if ranks > 1 and held < halo:
+        raise ValueError(
+            f"each rank must hold at least the W - 1 = {halo} tokens that the next one needs before its own; got "
+            f"T / R = {x.shape[1]} / {ranks} = {held}: use fewer ranks or longer sequences"
+        )
+    return ranks
