@@ -1,0 +1,248 @@
+"""The causal convolution and its gradients, on one device and over ranks, against the oracle and its kappa."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from implementations.causal_conv import causal_conv
+from implementations.context_parallel.gspmd_conv import gspmd_conv
+from implementations.context_parallel.halo_conv import halo_conv
+from oracles.causal_conv import ball
+from oracles.gated_delta_rule.ball import distance
+from parity.convolution import NAMES, QUANTITIES, VALUES, Convolution, W, arguments, blocks, measured, truth
+from parity.faults.edits import Edit, edited
+from parity.faults.fault import STRUCTURAL
+from parity.precision import SMALLEST_NORMAL
+from parity.tolerances.limits import limits
+from parity.truth import CERTIFIED_SHARE
+from parity.unit import in_units
+
+OVER_RANKS = {"halo_conv": halo_conv, "gspmd_conv": gspmd_conv}
+DTYPES = ("f64", "f32", "bf16")
+
+
+def _limit(dtype: str) -> float:
+    return limits().base[dtype].units
+
+
+def _check(found: dict[tuple[str, int], float], dtype: str) -> None:
+    (block, rank), worst = max(found.items(), key=lambda item: item[1])
+    assert worst <= _limit(dtype), f"{block} of rank {rank} is off by {worst:.3g} units"
+
+
+# Ids are as those of the gate, so that what one program serves runs in one worker.
+each_value = pytest.mark.parametrize("values", VALUES)
+
+
+def on_ranks(*numbers: int) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("ranks", numbers, ids=lambda ranks: f"{ranks}ranks")
+
+
+@pytest.mark.gate
+@pytest.mark.parametrize("ranks", [None], ids=["one_device"])
+@each_value
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("convolution", [causal_conv])
+def test_on_one_device(convolution: Convolution, dtype: str, values: str, ranks: None) -> None:
+    _check(measured(convolution, dtype, values, ranks=ranks), dtype)
+
+
+@pytest.mark.gate
+@on_ranks(1, 2, 4, 8)
+@each_value
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", OVER_RANKS)
+def test_over_ranks(name: str, dtype: str, values: str, ranks: int) -> None:
+    _check(measured(OVER_RANKS[name], dtype, values, ranks=ranks), dtype)
+
+
+@pytest.mark.gate
+@pytest.mark.parametrize("width", [1, 2, 5], ids=lambda width: f"width{width}")
+@each_value
+@pytest.mark.parametrize("dtype", ["f64"])
+@pytest.mark.parametrize("name", OVER_RANKS)
+def test_other_kernels(name: str, dtype: str, values: str, width: int) -> None:
+    _check(measured(OVER_RANKS[name], dtype, values, ranks=4, width=width), dtype)
+
+
+@each_value
+def test_the_oracle_is_certified(values: str) -> None:
+    """By the balls of one channel."""
+    given = arguments(values, "f64", W)
+    channel = [x[0] if name == "weight" else x[..., 0] for name, x in zip(NAMES, given, strict=True)]
+    balls = (*ball.forward(*channel[:3], bits=256), *ball.adjoint(*channel, bits=256))
+    for quantity, want, kappa, enclosure in zip(QUANTITIES, *truth(values, "f64", W), balls, strict=True):
+        x, moves = (y[:1] if quantity == "dweight" else y[..., 0] for y in (want, kappa))
+        error, x, moves = (y[:, :, None, None] for y in (distance(x, enclosure), x, moves))
+        found = in_units(error, x, moves, u_c=2.0**-53, u_out=2.0**-53, floor=SMALLEST_NORMAL["f64"])
+        assert found.max() <= CERTIFIED_SHARE["f64"] * _limit("f64")
+
+
+# Mistakes that must be seen
+
+
+def test_each_edge_is_a_block_of_its_own() -> None:
+    x = np.arange(11.0)[None, :, None]
+    assert {name: y.ravel().tolist() for name, y in blocks("dx", x, 3)} == {
+        "dx first": [0, 1, 2],
+        "dx between": [3, 4, 5, 6, 7],
+        "dx last": [8, 9, 10],
+    }
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """In `target`, on four ranks, these `edits` of its source make exactly these blocks `wrong`, on these ranks."""
+
+    name: str
+    target: str
+    edits: tuple[tuple[str, str], ...]
+    wrong: dict[str, str]
+
+
+HALO, GSPMD = (f"implementations.context_parallel.{name}:{name}" for name in OVER_RANKS)
+EVERY = "0123"
+HOPS = "permute(tail.astype(x.dtype), axes, [(r, r + 1) for r in range(ranks - 1)])"
+BEFORE = "jnp.where(rank == 0, initial_state, sent.astype(accumulate))"
+FINAL = "jax.lax.psum(jnp.where(rank == ranks - 1, tail, 0), axes)"
+LATER, EARLIER = {"y first": "123"}, {"dx last": "012"}  # who is sent a halo, and who sends one
+MISTAKES = [
+    Mistake("no_halo", HALO, ((HOPS, "jnp.zeros_like(tail)"),), LATER | EARLIER | {"dweight": EVERY}),
+    Mistake(
+        "halo_of_the_rank_before_that",
+        HALO,
+        (("[(r, r + 1) for r in range(ranks - 1)]", "[(r, r + 2) for r in range(ranks - 2)]"),),
+        LATER | EARLIER | {"dweight": EVERY},
+    ),
+    Mistake(
+        "halo_wraps_around",
+        HALO,
+        (
+            ("[(r, r + 1) for r in range(ranks - 1)]", "[(r, (r + 1) % ranks) for r in range(ranks)]"),
+            (BEFORE, "sent.astype(accumulate)"),
+        ),
+        {"y first": "0", "dx last": "3", "dweight": EVERY, "dinitial_state": EVERY},
+    ),
+    Mistake(
+        "halo_one_token_short",
+        HALO,
+        (("sent.astype(accumulate)", "sent.astype(accumulate).at[:, 0].set(0)"),),
+        LATER | EARLIER | {"dweight": EVERY},
+    ),
+    Mistake(
+        "halo_in_reverse",
+        HALO,
+        (("sent.astype(accumulate)", "sent.astype(accumulate)[:, ::-1]"),),
+        LATER | EARLIER | {"dweight": EVERY},
+    ),
+    Mistake(
+        "halo_of_first_tokens",
+        HALO,
+        (("tail = tokens[:, tokens.shape[1] - halo :]", "tail = tokens[:, :halo]"),),
+        LATER | {"final_state": EVERY, "dx first": EVERY, "dx last": EVERY, "dweight": EVERY},
+    ),
+    Mistake(
+        "initial_state_ignored",
+        HALO,
+        ((BEFORE, BEFORE.replace("initial_state", "0")),),
+        {"y first": "0", "dweight": EVERY, "dinitial_state": EVERY},
+    ),
+    Mistake(
+        "initial_state_on_every_rank",
+        HALO,
+        ((BEFORE, BEFORE.replace("rank == 0", "rank >= 0")),),
+        LATER | EARLIER | {"dweight": EVERY, "dinitial_state": EVERY},
+    ),
+    Mistake(
+        "kernel_reversed",
+        HALO,
+        (("axis=1), weight)", "axis=1), weight[:, ::-1])"),),
+        {f"{q} {block}": EVERY for q in ("y", "dx") for block in ("first", "between", "last")}
+        | {"dweight": EVERY, "dinitial_state": EVERY},
+    ),
+    Mistake(
+        "final_state_of_the_own_rank",
+        HALO,
+        ((FINAL, "tail"), ("out_specs=(of_tokens, of_all),", "out_specs=(of_tokens, of_all), check_vma=False,")),
+        {"final_state": "012", "dx last": EVERY},
+    ),
+    Mistake(
+        "final_state_of_the_first_rank",
+        HALO,
+        ((FINAL, FINAL.replace("ranks - 1", "0")),),
+        {"final_state": EVERY, "dx last": "03"},
+    ),
+    Mistake(
+        "dweight_of_one_rank",
+        HALO,
+        (("axis=1), weight)", "axis=1), jnp.where(rank == 0, weight, jax.lax.stop_gradient(weight)))"),),
+        {"dweight": EVERY},
+    ),
+    Mistake(
+        "gradient_of_the_halo_stays",
+        HALO,
+        (("sent.astype(accumulate)", "jax.lax.stop_gradient(sent).astype(accumulate)"),),
+        EARLIER,
+    ),
+    Mistake(
+        "gradient_of_the_final_state_dropped",
+        HALO,
+        ((FINAL, FINAL.replace("tail", "jax.lax.stop_gradient(tail)")),),
+        {"dx last": "3"},
+    ),
+    Mistake(
+        "padding_behind",
+        GSPMD,
+        (("padding=[(halo, 0)]", "padding=[(0, halo)]"),),
+        {f"{q} {block}": EVERY for q in ("y", "dx") for block in ("first", "between", "last")} | {"dweight": EVERY},
+    ),
+    Mistake(
+        "state_not_added",
+        GSPMD,
+        ((".at[:, jnp.arange(halo)].add(from_state)", ""),),
+        {"y first": "0", "dweight": EVERY, "dinitial_state": EVERY},
+    ),
+    Mistake(
+        "state_added_one_token_late",
+        GSPMD,
+        (("y = laid_out(y, axes).at[:, jnp.arange(halo)]", "y = laid_out(y, axes).at[:, 1 + jnp.arange(halo)]"),),
+        {"y first": "0", "y between": "0", "dweight": EVERY, "dinitial_state": EVERY},
+    ),
+    Mistake(
+        "final_state_one_token_early",
+        GSPMD,
+        (("jnp.arange(tokens - halo, tokens)", "jnp.arange(tokens - halo, tokens) - 1"),),
+        {"final_state": EVERY, "dx between": "3", "dx last": "3"},
+    ),
+]
+
+
+@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.name)
+def test_a_mistake_is_seen_where_it_is_made_and_nowhere_else(mistake: Mistake) -> None:
+    module = mistake.target.partition(":")[0]
+    planted = edited(mistake.target, *(Edit(module, old, new) for old, new in mistake.edits))
+    found = measured(planted, "f64", "typical", ranks=4)
+    wrong: dict[str, str] = {}
+    for (block, rank), units in found.items():
+        if units > _limit("f64"):
+            assert units > STRUCTURAL * _limit("f64"), f"{block} of rank {rank}: {units:.3g} units"
+            wrong[block] = wrong.get(block, "") + str(rank)
+    assert wrong == mistake.wrong
+
+
+def test_a_final_state_that_ranks_do_not_share_is_refused_by_its_type() -> None:
+    """The same as `final_state_of_the_own_rank`, where the types of `shard_map` are checked, as they are."""
+    planted = edited(HALO, Edit(HALO.partition(":")[0], FINAL, "tail"))
+    with pytest.raises(ValueError, match="could not infer replication"):
+        measured(planted, "f64", "typical", ranks=4)
+
+
+def test_sums_in_bf16_are_seen() -> None:
+    """A mistake of precision, in the gradient that sums over all tokens."""
+    name = "implementations.causal_conv"
+    planted = edited(
+        f"{name}:causal_conv",
+        Edit(name, "return accumulation_dtype(jnp.promote_types(x.dtype, weight.dtype))", "return x.dtype"),
+    )
+    assert measured(planted, "bf16", "typical", ranks=None)["dweight", 0] > _limit("bf16")
