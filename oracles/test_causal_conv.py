@@ -157,7 +157,7 @@ def test_two_stretches_in_turn_are_the_whole(cut):
 
 
 @pytest.mark.parametrize("name", INPUTS)
-@pytest.mark.parametrize("shape", [(2, 5, 1, 4), (1, 2, 1, 4)], ids=["longer than the state", "shorter"])
+@pytest.mark.parametrize("shape", [(2, 5, 1, 4), (1, 2, 1, 4)], ids=["longer_than_the_state", "shorter"])
 def test_mpmath_adjoint_is_the_central_difference_of_forward(name, shape):
     (one,), step = by_channel(drawn("differences", shape)), mp.mpf("1e-20")
     channel = dict(zip(NAMES, one, strict=True))
