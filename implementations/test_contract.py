@@ -108,7 +108,7 @@ def test_a_load_balanced_record_takes_the_order_of_pieces():
 
     assert Implementation("kernel", call, context_parallel=True, load_balanced=True).load_balanced
     assert not Implementation("kernel", call, context_parallel=True).load_balanced
-    with pytest.raises(TypeError, match="cannot be called as .*mesh, axes, piece_order"):
+    with pytest.raises(TypeError, match=r"cannot be called as .*mesh, axes, piece_order"):
         Implementation("kernel", call_on_a_mesh, context_parallel=True, load_balanced=True)
     with pytest.raises(ValueError, match="kernel: load_balanced is about the tokens of ranks; it needs context_par"):
         Implementation("kernel", any_keyword, load_balanced=True)
