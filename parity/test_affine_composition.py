@@ -1,6 +1,7 @@
 """A stretch of tokens as one affine map, and the exclusive prefix over ranks, against the oracle and its kappa."""
 
-from functools import partial
+from collections.abc import Callable
+from functools import cache, partial
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +12,8 @@ from jax.sharding import PartitionSpec
 from implementations.chunked import prepare
 from implementations.context_parallel.affine import fold
 from implementations.context_parallel.exchange import all_gather_prefix
+from implementations.context_parallel.reverse_fold import reverse_fold
+from implementations.context_parallel.three_phase import local_pass
 from oracles.affine_composition import ball, float64
 from oracles.conditioning import rms_response
 from oracles.gated_delta_rule.ball import distance
@@ -25,6 +28,7 @@ from parity.tolerances.limits import limits
 from parity.unit import units
 
 EXCHANGES = {"all_gather_prefix": all_gather_prefix}
+MAPS_OF_A_RANK = {function.__name__: function for function in (fold, local_pass, reverse_fold)}
 
 
 def _check(got: tuple, want: tuple, kappa: tuple, names: tuple[str, ...], dtype: str) -> None:
@@ -39,14 +43,24 @@ def _check(got: tuple, want: tuple, kappa: tuple, names: tuple[str, ...], dtype:
 
 
 @pytest.mark.gate
+@pytest.mark.parametrize("name", MAPS_OF_A_RANK)
 @pytest.mark.parametrize("regime", REGIMES)
 @pytest.mark.parametrize("dtype", ["f64", "f32"])
-def test_fold(dtype: str, regime: str) -> None:
+def test_fold(dtype: str, regime: str, name: str) -> None:
     """The (A, B) of 82 tokens, a rank's share on a mesh of 4, for every row and head."""
+    arguments, want, kappa = _tokens_of_a_rank(dtype, regime)
+    with jax.enable_x64(dtype == "f64"):
+        got = _map_of_a_rank(name)(*(jnp.asarray(x) for x in arguments))
+    _check(tuple(x.reshape(-1, *x.shape[2:]) for x in got), want, kappa, ("A", "B"), dtype)
+
+
+@cache
+def _tokens_of_a_rank(dtype: str, regime: str) -> tuple[tuple[np.ndarray, ...], ...]:
+    """k, v, g and beta; the oracle's (A, B) of them; and its kappa."""
     tokens = RAGGED.T // 4
     problem = Problem(regime, RAGGED, dtype)
-    k, v, g, beta = (problem.arguments[name][:, :tokens] for name in ("k", "v", "g", "beta"))
-    exact = tuple(x.astype(np.float64) for x in (k, v, g, beta))
+    arguments = tuple(problem.arguments[name][:, :tokens] for name in ("k", "v", "g", "beta"))
+    exact = tuple(x.astype(np.float64) for x in arguments)
 
     def oracle(k: np.ndarray, v: np.ndarray, g: np.ndarray, beta: np.ndarray) -> tuple[np.ndarray, ...]:
         group = RAGGED.Hv // RAGGED.Hk
@@ -58,15 +72,16 @@ def test_fold(dtype: str, regime: str) -> None:
         return tuple(np.stack(x) for x in zip(*pairs, strict=True))
 
     want = oracle(*exact)
-    kappa = rms_response(oracle, exact, name=f"fold/{regime}", result=want)
-    with jax.enable_x64(dtype == "f64"):
-        got = _fold(*(jnp.asarray(x) for x in (k, v, g, beta)))
-    _check(tuple(x.reshape(-1, *x.shape[2:]) for x in got), want, kappa, ("A", "B"), dtype)
+    return arguments, want, rms_response(oracle, exact, name=f"fold/{regime}", result=want)
 
 
-@jax.jit
-def _fold(k: jax.Array, v: jax.Array, g: jax.Array, beta: jax.Array) -> tuple[jax.Array, jax.Array]:
-    return fold(prepare(k, k, v, g, beta, scale=None, chunk_size=RAGGED.chunk_size))
+@cache
+def _map_of_a_rank(name: str) -> Callable[..., tuple[jax.Array, jax.Array]]:
+    @jax.jit
+    def of_tokens(k: jax.Array, v: jax.Array, g: jax.Array, beta: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return MAPS_OF_A_RANK[name](prepare(k, k, v, g, beta, scale=None, chunk_size=RAGGED.chunk_size))
+
+    return of_tokens
 
 
 @pytest.mark.gate
