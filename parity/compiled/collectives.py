@@ -2,8 +2,9 @@
 
 import math
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
+
+from parity.compiled.hlo import UnreadableProgram, called, lines
 
 KINDS = (
     "all-gather",
@@ -18,13 +19,6 @@ KINDS = (
 _BITS = {"pred": 8, "bf16": 16} | {f"{kind}{bits}": bits for kind in "suf" for bits in (8, 16, 32, 64)}
 _INSTRUCTION = re.compile(rf"= (?P<result>.*?) (?P<kind>{'|'.join(KINDS)})(?:-start)?\((?P<rest>.*)")
 _ARRAY = re.compile(r"\b(\w+)\[([\d,]*)\]")
-_COMPUTATION = re.compile(r"^(?:ENTRY )?%?([\w.\-]+) \(.*\{$")
-_CALLED = re.compile(r"(?:body|condition|to_apply|calls|true_computation|false_computation)=%?([\w.\-]+)")
-_BRANCHES = re.compile(r"branch_computations=\{([^}]*)\}")
-
-
-class UnreadableProgram(ValueError):
-    """Text that is not what this reader knows of HLO; nothing is proven by what cannot be read."""
 
 
 @dataclass(frozen=True)
@@ -67,11 +61,9 @@ def collectives(program: str) -> list[Collective]:
 
     Raises UnreadableProgram where there is no module, or where one of them is not understood.
     """
-    if not program.startswith("HloModule"):
-        raise UnreadableProgram(f"the text of a compiled program begins with HloModule; got {program[:40]!r}")
     looping = _run_by_loops(program)
     found = []
-    for computation, line in _lines(program):
+    for computation, line in lines(program):
         instruction = _INSTRUCTION.search(line)
         if instruction:
             found.append(_read(instruction, line, computation in looping))
@@ -116,27 +108,14 @@ def _links(kind: str, attributes: str) -> int:
     raise UnreadableProgram(f"between whom a {kind} is cannot be read: {attributes[:160]}")
 
 
-def _lines(program: str) -> Iterator[tuple[str, str]]:
-    """Every line of every computation, with that one's name."""
-    computation = ""
-    for line in program.splitlines():
-        head = _COMPUTATION.match(line)
-        computation = head[1] if head else computation
-        if computation and not head:
-            yield computation, line
-
-
 def _run_by_loops(program: str) -> set[str]:
     """The computations that a `while` runs, and those that these call."""
     calls: dict[str, set[str]] = {}
     looping: set[str] = set()
-    for computation, line in _lines(program):
-        called = set(_CALLED.findall(line))
-        for branches in _BRANCHES.findall(line):
-            called |= {name.strip(" %") for name in branches.split(",")}
-        calls.setdefault(computation, set()).update(called)
+    for computation, line in lines(program):
+        calls.setdefault(computation, set()).update(called(line))
         if " while(" in line:
-            looping |= called
+            looping |= set(called(line))
     waiting = list(looping)
     while waiting:
         new = calls.get(waiting.pop(), set()) - looping

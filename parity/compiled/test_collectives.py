@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
-from parity.compiled.collectives import Collective, UnreadableProgram, collectives
+from parity.compiled.collectives import Collective, collectives
+from parity.compiled.hlo import UnreadableProgram
 from parity.layouts import AXES
 from parity.meshes import context_mesh
 
