@@ -16,7 +16,8 @@ from implementations.contract import Dtype
 from oracles.causal_conv import float64
 from oracles.conditioning import rms_response
 from oracles.stream import Stream
-from parity.meshes import AXES, context_mesh, per_rank, place
+from parity.layouts import AXES, over
+from parity.meshes import context_mesh, per_rank, place
 from parity.precision import NUMPY, SMALLEST_NORMAL, UNIT_ROUNDOFF, round_to
 from parity.unit import units
 
@@ -98,14 +99,14 @@ def measured(
 
     What all ranks hold alike is read from each rank's own device. Sums are claimed to be in f32 where x is bf16.
     """
-    mesh = None if ranks is None else context_mesh(ranks)
+    layout = None if ranks is None else over(ranks)
     with jax.enable_x64(dtype == "f64"):
         placed = [
-            place(x, mesh, over_tokens=name in OF_TOKENS)
+            place(x, layout, over_tokens=name in OF_TOKENS)
             for name, x in zip(NAMES, arguments(values, dtype, width), strict=True)
         ]
         got = _program(convolution, dtype, ranks)(*placed)
-        pieces = [per_rank(x, mesh, over_tokens=name in OF_TOKENS) for name, x in zip(QUANTITIES, got, strict=True)]
+        pieces = [per_rank(x, layout, over_tokens=name in OF_TOKENS) for name, x in zip(QUANTITIES, got, strict=True)]
     arithmetic: Dtype = "f32" if dtype == "bf16" else dtype
     found = {}
     for quantity, of_ranks, want, kappa in zip(QUANTITIES, pieces, *truth(values, dtype, width), strict=True):

@@ -15,17 +15,22 @@ from parity.verdict import Finding, Verdict
 def explain(item: Item, verdict: Verdict, rerun: str) -> str:
     """The whole message for a failing `item` of the case of `verdict`. `rerun`: the command that repeats it."""
     finding = verdict.findings[item.rank, item.quantity]
-    ranks = f"on {item.case.ranks} ranks" if item.case.ranks > 1 else "on one device"
     paragraphs = [
         f"{item.name}: {headline(finding)}",
-        f"{item.case.name} {ranks}, worst first\n{_table(verdict)}",
-        _elements(verdict),
+        measured(verdict),
         _first_bad_block(verdict, item.quantity),
-        _failures(verdict),
         *(f"{title}\n{text}" for title, text in _readings(verdict) if text),
         f"run it again\n    {rerun}",
     ]
     return "\n\n".join(paragraph for paragraph in paragraphs if paragraph)
+
+
+def measured(verdict: Verdict) -> str:
+    """All quantities in units, worst first, the worst elements of those that are wrong, and what was not measured."""
+    case = verdict.case
+    ranks = f"on {case.ranks} ranks" if case.ranks > 1 else "on one device"
+    table = f"{case.name} {ranks}, worst first\n{_table(verdict)}"
+    return "\n\n".join(text for text in (table, _elements(verdict), _failures(verdict)) if text)
 
 
 def _readings(verdict: Verdict) -> list[tuple[str, str]]:

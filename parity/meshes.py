@@ -5,6 +5,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.experimental.multihost_utils import process_allgather
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from parity.layouts import Layout, over
@@ -51,7 +52,7 @@ def place(x: np.ndarray, layout: Layout | None, *, over_tokens: bool) -> jax.Arr
     names = [name for name, _ in layout.mesh]
     rows, heads = (name if name in names else None for name in ("data", "tensor"))
     spec = PartitionSpec(rows, layout.axes, heads) if over_tokens else PartitionSpec(rows, heads)
-    return jax.device_put(lies, NamedSharding(mesh_of(layout), spec))
+    return jax.make_array_from_callback(lies.shape, NamedSharding(mesh_of(layout), spec), lies.__getitem__)
 
 
 def copies_agree(x: jax.Array | np.ndarray, layout: Layout | None, *, over_tokens: bool) -> bool:
@@ -69,9 +70,9 @@ def per_rank(x: jax.Array | np.ndarray, layout: Layout | None, *, over_tokens: b
     hold alike.
 
     Where a rank's devices hold an element, that copy is read, so that ranks that disagree are seen; other elements
-    are taken from the array as a whole.
+    are taken from the array as a whole. Where there are several processes, they ask together.
     """
-    whole = np.array(x)
+    whole = np.array(x) if getattr(x, "is_fully_addressable", True) else process_allgather(x, tiled=True)
     if layout is None:
         return [whole]
     of_device = _holders(layout)

@@ -168,7 +168,9 @@ def _wrong_form(quantity: str, got: Any, like: jax.Array) -> str | None:
 def _is_still(x: jax.Array, name: str, given: np.ndarray, layout: Layout | None) -> bool:
     """Whether the argument `x` has the bits that were given, and has not been given away (donated)."""
     lies = given if name in REPLICATED else as_it_lies(given, layout)
-    return not x.is_deleted() and np.asarray(x).tobytes() == lies.tobytes()
+    if x.is_deleted():
+        return False
+    return all(np.asarray(part.data).tobytes() == lies[part.index].tobytes() for part in x.addressable_shards)
 
 
 def _own_traceback(error: BaseException) -> str:

@@ -28,10 +28,9 @@ from parity.verdict import judge
 _PACKAGE = "implementations.context_parallel"
 _exchange = partial(Edit, f"{_PACKAGE}.exchange")
 _ranks = partial(Edit, f"{_PACKAGE}.ranks")
-_two_phase = partial(Edit, f"{_PACKAGE}.two_phase")
 _load_balanced = partial(Edit, f"{_PACKAGE}.load_balanced")
 
-_TOKENS = "tokens, state = PartitionSpec(None, axes), PartitionSpec()"
+_GIVEN = "    tokens, state = PartitionSpec(None, axes), PartitionSpec()"
 _RETURNED = "of_tokens, of_the_state = PartitionSpec(None, axes), PartitionSpec()"
 _MINE = "jax.lax.axis_index(axes), axis=0)"
 
@@ -39,8 +38,8 @@ MISTAKES: dict[str, tuple[tuple[Edit, ...], tuple[Layout, ...], tuple[Layout, ..
     # the edits, where the mistake is seen, and where it cannot be
     "tokens are split over the axes in the other order": (
         (
-            _ranks(_TOKENS, _TOKENS.replace("axes)", "axes[::-1])")),
-            _two_phase(_RETURNED, _RETURNED.replace("axes)", "axes[::-1])")),
+            _ranks(_GIVEN, _GIVEN.replace("axes)", "axes[::-1])")),
+            _ranks(_RETURNED, _RETURNED.replace("axes)", "axes[::-1])")),
         ),
         (TWO_BY_FOUR, TWO_BY_TWO_BY_TWO, MINOR_FIRST),
         (over(8), ONE_BY_EIGHT),

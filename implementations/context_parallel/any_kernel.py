@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import Mesh, PartitionSpec
+from jax.sharding import Mesh
 from jaxtyping import Array, Float
 
 from implementations.arithmetic import accumulation_dtype
@@ -54,12 +54,10 @@ def context_parallel(kernel: Implementation, *, exchange: Exchange = all_gather_
 
         def local(*inputs: Array) -> tuple[Array, Array]:
             *tokens, h0 = inputs
-            pair = map_of(run, *tokens)
-            entering, final_state = exchange(pair, h0.astype(pair[1].dtype), axes)
-            return run(*tokens, entering)[0], final_state.astype(initial_state.dtype)
+            entering, final_state = exchange(map_of(run, *tokens), h0, axes)
+            return run(*tokens, entering)[0], final_state
 
-        out_specs = PartitionSpec(None, axes), PartitionSpec()
-        return over_ranks(local, mesh, axes, out_specs)(q, k, v, g, beta, initial_state)
+        return over_ranks(local, mesh, axes)(q, k, v, g, beta, initial_state)
 
     return replace(kernel, name=f"{kernel.name}_over_ranks", call=call, context_parallel=True, vjp=None, stages=None)
 

@@ -50,7 +50,7 @@ def log_depth_prefix(pair: Affine, initial_state: State, axes: Axes) -> tuple[St
         distance *= 2
     leaving = apply(pair, initial_state)
     previous = permute(leaving, axes, [(r, r + 1) for r in range(ranks - 1)])
-    return jnp.where(rank == 0, initial_state, previous), _of_the_last_rank(leaving, axes)
+    return jnp.where(rank == 0, initial_state, previous), of_the_last_rank(leaving, axes)
 
 
 def ring(pair: Affine, initial_state: State, axes: Axes) -> tuple[State, State]:
@@ -60,7 +60,7 @@ def ring(pair: Affine, initial_state: State, axes: Axes) -> tuple[State, State]:
     for hop in range(ranks - 1):
         arrived = permute(apply(pair, entering), axes, [(hop, hop + 1)])
         entering = jnp.where(rank == hop + 1, arrived, entering)
-    return entering, _of_the_last_rank(apply(pair, entering), axes)
+    return entering, of_the_last_rank(apply(pair, entering), axes)
 
 
 EXCHANGES: Mapping[str, Exchange] = {
@@ -68,7 +68,7 @@ EXCHANGES: Mapping[str, Exchange] = {
 }
 
 
-def _of_the_last_rank(state: State, axes: Axes) -> State:
+def of_the_last_rank(state: State, axes: Axes) -> State:
     """Known to all: a sum in which every other rank adds 0."""
     is_last = jax.lax.axis_index(axes) == jax.lax.axis_size(axes) - 1
     return jax.lax.psum(jnp.where(is_last, state, 0), axes)

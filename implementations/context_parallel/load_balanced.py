@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh, PartitionSpec
+from jax.sharding import Mesh
 from jaxtyping import Array, Float
 
 from implementations.chunked import chunk_step, join, prepare
@@ -60,12 +60,12 @@ def load_balanced(
         *sequences, h0 = inputs
         pieces = [x.reshape(rows * held, tokens, *x.shape[2:]) for x in sequences]
         factors = prepare(*pieces, scale=scale, chunk_size=chunk_size)
-        entering, final_state = enter_pieces(map_of_rank(factors), h0.astype(factors.u.dtype), axes, order)
+        entering, final_state = enter_pieces(map_of_rank(factors), h0, axes, order)
         _, o = jax.lax.scan(chunk_step, entering, factors)
         o = join(o, tokens).reshape(rows, held * tokens, *o.shape[2:3], o.shape[-1])
-        return o.astype(v.dtype), final_state.astype(initial_state.dtype)
+        return o.astype(v.dtype), final_state
 
-    return over_ranks(local, mesh, axes, (PartitionSpec(None, axes), PartitionSpec()))(q, k, v, g, beta, initial_state)
+    return over_ranks(local, mesh, axes)(q, k, v, g, beta, initial_state)
 
 
 def check_pieces(order: Sequence[int], ranks: int, *, tokens: int) -> None:

@@ -11,6 +11,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from implementations.arithmetic import accumulation_dtype
 from implementations.contract import check_inputs
 
 Axes = tuple[str, ...]
@@ -79,13 +80,28 @@ def check_sequence_order(piece_order: Sequence[int] | None) -> None:
         )
 
 
-def over_ranks(local: Callable[..., Any], mesh: Mesh, axes: Axes, out_specs: Any) -> Callable[..., Any]:
-    """`local` on each rank: with its own tokens of q, k, v, g and beta, and the whole initial state.
+def over_ranks(local: Callable[..., Any], mesh: Mesh, axes: Axes) -> Callable[..., Any]:
+    """`local` on each rank: with its own tokens of q, k, v, g and beta, and the whole initial state in the dtype that
+    sums are kept in. It returns the outputs of its tokens, and the final state in that dtype.
+    """
+    of_tokens, of_the_state = PartitionSpec(None, axes), PartitionSpec()
+    on_each = on_each_rank(local, mesh, axes, (of_tokens, of_the_state))
 
-    Other axes of the mesh, over which rows or heads may be sharded, stay with the compiler.
+    def call(*inputs: jax.Array) -> tuple[jax.Array, jax.Array]:
+        o, final_state = on_each(*inputs)
+        return o, final_state.astype(inputs[5].dtype)
+
+    return call
+
+
+def on_each_rank(local: Callable[..., Any], mesh: Mesh, axes: Axes, out_specs: Any) -> Callable[..., Any]:
+    """The same for what returns anything, sharded as `out_specs` say.
+
+    Other axes of the mesh, over which rows or heads may be sharded, stay with the compiler. States cross the border in
+    the wide dtype, for there the gradients of all ranks are summed.
     """
     tokens, state = PartitionSpec(None, axes), PartitionSpec()
-    return jax.shard_map(
+    program = jax.shard_map(
         local,
         mesh=mesh,
         in_specs=(tokens, tokens, tokens, tokens, tokens, state),
@@ -93,6 +109,12 @@ def over_ranks(local: Callable[..., Any], mesh: Mesh, axes: Axes, out_specs: Any
         axis_names=set(axes),
         check_vma=False,  # the final state is the same on all ranks because all compute it from what all have received
     )
+
+    def call(q: Any, k: Any, v: Any, g: Any, beta: Any, initial_state: Any) -> Any:
+        # jit, for without it jax 0.10 runs no shard_map over some axes of a mesh only.
+        return jax.jit(program)(q, k, v, g, beta, initial_state.astype(accumulation_dtype(v.dtype)))
+
+    return call
 
 
 def permute(x: Any, axes: Axes, hops: Sequence[tuple[int, int]]) -> Any:

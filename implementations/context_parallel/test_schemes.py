@@ -3,6 +3,7 @@
 import functools
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -10,6 +11,7 @@ from implementations.chunked import prepare
 from implementations.context_parallel.affine import fold
 from implementations.context_parallel.conftest import assert_close, mesh_of, outputs_and_gradients
 from implementations.context_parallel.exchange import EXCHANGES
+from implementations.context_parallel.least_work import least_work
 from implementations.context_parallel.three_phase import local_pass, three_phase
 from implementations.context_parallel.two_phase import two_phase
 from implementations.sequential import sequential
@@ -21,7 +23,7 @@ AXES = ("context",)
 
 
 @pytest.mark.parametrize("exchange", EXCHANGES.values(), ids=EXCHANGES)
-@pytest.mark.parametrize("scheme", [two_phase, three_phase])
+@pytest.mark.parametrize("scheme", [two_phase, three_phase, least_work])
 def test_results_and_gradients_are_those_of_one_token_after_another(inputs, scheme, exchange):
     x = inputs(TOKENS)
     over_ranks = functools.partial(scheme, chunk_size=3, mesh=mesh_of(context=5), axes=AXES, exchange=exchange)
@@ -33,6 +35,34 @@ def test_every_rank_holds_the_same_final_state(inputs, exchange):
     over_ranks = functools.partial(two_phase, chunk_size=2, mesh=mesh_of(context=8), axes=AXES, exchange=exchange)
     _, final_state = jax.jit(over_ranks)(*inputs(TOKENS))
     assert len({np.asarray(part.data).tobytes() for part in final_state.addressable_shards}) == 1
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_the_least_work_needs_no_rank_between(inputs, ranks):
+    over_ranks = functools.partial(least_work, chunk_size=3, mesh=mesh_of(context=ranks), axes=AXES)
+    assert_close(outputs_and_gradients(over_ranks, inputs(TOKENS)), outputs_and_gradients(sequential, inputs(TOKENS)))
+
+
+@pytest.mark.parametrize("scheme", [two_phase, least_work])
+def test_gradients_of_ranks_are_summed_in_f32_where_states_are_bf16(inputs, scheme):
+    """Over some axes of a mesh, where XLA for CPUs aborts on a sum in bf16."""
+    x = [y.astype("bfloat16") for y in inputs(TOKENS)]
+    over_ranks = functools.partial(scheme, chunk_size=3, mesh=mesh_of(data=2, context=4), axes=AXES)
+
+    def loss(call, h0):
+        o, final_state = call(*x[:5], h0)
+        return jnp.sum(o.astype("float32") ** 2) + jnp.sum(final_state.astype("float32"))
+
+    found, wanted = (jax.grad(functools.partial(loss, call))(x[5]) for call in (over_ranks, sequential))
+    assert found.dtype == "bfloat16"
+    off = np.abs(np.asarray(found, dtype=np.float64) - np.asarray(wanted, dtype=np.float64))
+    assert off.max() <= 2.0**-8 * np.abs(np.asarray(wanted, dtype=np.float64)).max()
+
+
+@pytest.mark.parametrize("scheme", [two_phase, least_work])
+def test_a_mesh_with_other_axes_needs_no_jit(inputs, scheme):
+    over_ranks = functools.partial(scheme, chunk_size=3, mesh=mesh_of(data=2, context=4), axes=AXES)
+    assert_close(over_ranks(*inputs(TOKENS)), sequential(*inputs(TOKENS)))
 
 
 def test_a_local_pass_is_the_fold_of_its_chunks(inputs):

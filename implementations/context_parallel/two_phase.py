@@ -4,7 +4,6 @@ Each rank folds its chunks into one affine map, the ranks exchange maps, and eac
 state that enters it. The exchange does not grow with the sequence.
 """
 
-import math
 from collections.abc import Callable, Sequence
 
 import jax
@@ -14,7 +13,7 @@ from jaxtyping import Array, Float
 from implementations.chunked import Factors, chunk_step, entering_states, join, prepare, prepare_in_stages
 from implementations.context_parallel.affine import Affine, fold
 from implementations.context_parallel.exchange import Exchange, all_gather_prefix
-from implementations.context_parallel.ranks import check_call, check_sequence_order, over_ranks
+from implementations.context_parallel.ranks import check_call, check_sequence_order, on_each_rank, over_ranks
 from implementations.contract import Implementation
 
 MapOfRank = Callable[[Factors], Affine]
@@ -52,11 +51,9 @@ def two_phase(
             *inputs, scale=scale, chunk_size=chunk_size, axes=axes, exchange=exchange, map_of_rank=map_of_rank
         )
         _, o = jax.lax.scan(chunk_step, entering, factors)
-        return join(o, v.shape[1] // ranks).astype(v.dtype), final_state.astype(initial_state.dtype)
+        return join(o, inputs[2].shape[1]).astype(v.dtype), final_state
 
-    ranks = math.prod(mesh.shape[axis] for axis in axes)
-    of_tokens, of_the_state = PartitionSpec(None, axes), PartitionSpec()
-    return over_ranks(local, mesh, axes, (of_tokens, of_the_state))(q, k, v, g, beta, initial_state)
+    return over_ranks(local, mesh, axes)(q, k, v, g, beta, initial_state)
 
 
 def stages(
@@ -90,7 +87,7 @@ def stages(
         found["entering_chunk"] = entering_states(entering, factors)
         return {name: x[None] for name, x in found.items()}
 
-    return over_ranks(local, mesh, axes, PartitionSpec(axes))(q, k, v, g, beta, initial_state)
+    return on_each_rank(local, mesh, axes, PartitionSpec(axes))(q, k, v, g, beta, initial_state)
 
 
 def enter(
@@ -109,8 +106,7 @@ def enter(
 ) -> tuple[Factors, Float[Array, "B Hv K V"], Float[Array, "B Hv K V"]]:
     """One rank's factors, the state that enters it, and the final state; called inside a `shard_map` over `axes`."""
     factors = prepare(q, k, v, g, beta, scale=scale, chunk_size=chunk_size)
-    h0 = initial_state.astype(factors.u.dtype)
-    return factors, *exchange(map_of_rank(factors), h0, axes)
+    return factors, *exchange(map_of_rank(factors), initial_state, axes)
 
 
 TWO_PHASE = Implementation("two_phase", two_phase, context_parallel=True, stages=stages)

@@ -10,7 +10,8 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from implementations.chunked import Factors, chunked, prepare
 from implementations.context_parallel.affine import Affine
-from parity.meshes import AXES, context_mesh
+from parity.layouts import AXES
+from parity.meshes import context_mesh
 
 MapOfRank = Callable[[Factors], Affine]
 

@@ -7,7 +7,8 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from parity.compiled.flops import Flops, cheapest, flops
 from parity.compiled.hlo import UnreadableProgram
-from parity.meshes import AXES, context_mesh
+from parity.layouts import AXES
+from parity.meshes import context_mesh
 
 ONE_PRODUCT = 2 * 8**3  # of two 8 x 8 matrices
 

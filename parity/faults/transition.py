@@ -97,9 +97,9 @@ FAULTS = (
         "last_token_not_folded",
         "a halo off by one: the last token of each rank is missing in what it hands over",
         _two_phase(
-            "exchange(map_of_rank(factors), h0, axes)",
+            "exchange(map_of_rank(factors), initial_state, axes)",
             "exchange(map_of_rank(prepare(*(x.at[:, -1].set(0.0) for x in (q, k, v, g, beta)), scale=scale, "
-            "chunk_size=chunk_size)), h0, axes)",
+            "chunk_size=chunk_size)), initial_state, axes)",
         ),
         "long_memory",
         "typical",
