@@ -21,7 +21,7 @@ def halo_conv(
 ) -> tuple[Float[Array, "B T D"], Float[Array, "B W-1 D"]]:
     """`(y, final_state)` as `causal_conv`, T sharded over `axes`; every rank returns the same final state.
 
-    Axes of the mesh that are not named may shard B and D, and what is here is not done twice for them.
+    Axes of the mesh that are not named may shard B and D, and go on doing so.
     Raises ValueError as `check_call`.
     """
     ranks = check_call(x, weight, initial_state, mesh, axes)
