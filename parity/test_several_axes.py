@@ -45,7 +45,7 @@ MISTAKES: dict[str, tuple[tuple[Edit, ...], tuple[Layout, ...], tuple[Layout, ..
         (over(8), ONE_BY_EIGHT),
     ),
     "maps are gathered with the first axis minor": (
-        (_exchange("jax.lax.all_gather(pair, axes)", "jax.lax.all_gather(pair, axes[::-1])"),),
+        (_exchange("gather(pair, axes)", "gather(pair, axes[::-1])"),),
         (TWO_BY_FOUR, FOUR_BY_TWO, AROUND_TENSOR),
         (over(8), ONE_BY_EIGHT),
     ),
@@ -56,7 +56,7 @@ MISTAKES: dict[str, tuple[tuple[Edit, ...], tuple[Layout, ...], tuple[Layout, ..
     ),
     "maps are gathered over the last axis alone": (
         (
-            _exchange("jax.lax.all_gather(pair, axes)", "jax.lax.all_gather(pair, axes[-1])"),
+            _exchange("gather(pair, axes)", "gather(pair, axes[-1:])"),
             _exchange(_MINE, _MINE.replace("axes)", "axes[-1])")),
         ),
         (TWO_BY_FOUR, FOUR_BY_TWO),

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from implementations.context_parallel.affine import Affine, apply, compose
-from implementations.context_parallel.ranks import Axes, permute
+from implementations.context_parallel.ranks import Axes, gather, permute
 
 State = Float[Array, "B H K V"]
 Exchange = Callable[[Affine, Array, Axes], tuple[Array, Array]]
@@ -28,7 +28,7 @@ Exchange = Callable[[Affine, Array, Axes], tuple[Array, Array]]
 
 def all_gather_prefix(pair: Affine, initial_state: State, axes: Axes) -> tuple[State, State]:
     """One all-gather of R pairs, then the exclusive prefix over ranks applied to `initial_state` (thread 2)."""
-    pairs = jax.lax.all_gather(pair, axes)
+    pairs = gather(pair, axes)
 
     def next_rank(h: State, pair: Affine) -> tuple[State, State]:
         return apply(pair, h), h

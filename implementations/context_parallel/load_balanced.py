@@ -17,7 +17,7 @@ from jaxtyping import Array, Float
 
 from implementations.chunked import chunk_step, join, prepare
 from implementations.context_parallel.affine import Affine, apply
-from implementations.context_parallel.ranks import Axes, check_call, over_ranks
+from implementations.context_parallel.ranks import Axes, check_call, gather, over_ranks
 from implementations.context_parallel.three_phase import local_pass
 from implementations.context_parallel.two_phase import MapOfRank
 from implementations.contract import Implementation
@@ -93,7 +93,7 @@ def enter_pieces(
     place = np.argsort(order)  # of each piece of the sequence, along T
 
     def in_sequence_order(x: Array) -> Array:
-        of_all = jax.lax.all_gather(x.reshape(rows, held, *x.shape[1:]), axes)
+        of_all = gather(x.reshape(rows, held, *x.shape[1:]), axes)
         return jnp.moveaxis(of_all, 2, 1).reshape(len(order), rows, *x.shape[1:])[place]
 
     def next_piece(h: Array, pair: Affine) -> tuple[Array, Array]:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
@@ -115,6 +116,22 @@ def on_each_rank(local: Callable[..., Any], mesh: Mesh, axes: Axes, out_specs: A
         return jax.jit(program)(q, k, v, g, beta, initial_state.astype(accumulation_dtype(v.dtype)))
 
     return call
+
+
+def gather(x: Any, axes: Axes) -> Any:
+    """`[R, ...]` of each array of the tree `x`, from all ranks, on each. Called inside a `shard_map` over `axes`.
+
+    Where the mesh has axes beside, by one permutation for each distance between ranks: XLA leaves rows and heads
+    sharded in a permutation, and gathers them too where it finds a gather over some axes only.
+    """
+    ranks = jax.lax.axis_size(axes)
+    if set(jax.sharding.get_abstract_mesh().axis_names) == set(axes):
+        return jax.lax.all_gather(x, axes)
+    from_distance = [x] + [
+        permute(x, axes, [(r, (r + distance) % ranks) for r in range(ranks)]) for distance in range(1, ranks)
+    ]
+    distance_of_rank = (jax.lax.axis_index(axes) - jnp.arange(ranks)) % ranks
+    return jax.tree.map(lambda *copies: jnp.stack(copies)[distance_of_rank], *from_distance)
 
 
 def permute(x: Any, axes: Axes, hops: Sequence[tuple[int, int]]) -> Any:

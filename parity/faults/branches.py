@@ -137,7 +137,7 @@ INSIDE_A_CHUNK = (
     ),
 )
 
-_GATHER = "pairs = jax.lax.all_gather(pair, axes)"
+_GATHER = "pairs = gather(pair, axes)"
 
 BETWEEN_RANKS = (
     _wrong(

@@ -17,7 +17,7 @@ _exchange = partial(Edit, "implementations.context_parallel.exchange")
 _two_phase = partial(Edit, "implementations.context_parallel.two_phase")
 _hand_over = partial(Fault, kind="hand_over", ranks=4, first_bad_rank=1)
 
-_GATHER = "pairs = jax.lax.all_gather(pair, axes)"
+_GATHER = "pairs = gather(pair, axes)"
 _SCAN = "final_state, entering = jax.lax.scan(next_rank, initial_state, pairs)"
 _ENTERING = "jnp.take(entering, jax.lax.axis_index(axes), axis=0)"
 _RETURN = f"return {_ENTERING}, final_state"

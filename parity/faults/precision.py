@@ -191,7 +191,7 @@ BETWEEN_RANKS = (
         "A and B are exchanged in bf16",
         "o",
         _exchange(
-            "pairs = jax.lax.all_gather(pair, axes)",
+            "pairs = gather(pair, axes)",
             "narrow = jax.tree.map(lambda x: x.astype(jnp.bfloat16), pair)\n"
             "    pairs = jax.tree.map(lambda x: x.astype(pair[0].dtype), jax.lax.all_gather(narrow, axes))",
         ),
@@ -203,7 +203,7 @@ BETWEEN_RANKS = (
         "A is exchanged in bf16, and B is not",
         "o",
         _exchange(
-            "pairs = jax.lax.all_gather(pair, axes)",
+            "pairs = gather(pair, axes)",
             f"pairs = jax.lax.all_gather(({_in_source('pair[0]')}, pair[1]), axes)",
         ),
         regimes=("long_memory", "correlated_keys"),

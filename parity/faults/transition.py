@@ -9,7 +9,7 @@ _affine = partial(Edit, "implementations.context_parallel.affine")
 _exchange = partial(Edit, "implementations.context_parallel.exchange")
 _two_phase = partial(Edit, "implementations.context_parallel.two_phase")
 
-_GATHER = "pairs = jax.lax.all_gather(pair, axes)"
+_GATHER = "pairs = gather(pair, axes)"
 _DECAY = "A = chunk.decay[..., None, None] * identity - einsum("
 _COMPOSED_A = 'einsum("...ij,...jk->...ik", A2, A1)'
 _COMPOSED_B = 'einsum("...ij,...jv->...iv", A2, B1) + B2'

@@ -1,0 +1,117 @@
+"""What is exchanged over several axes, beside axes of rows and heads, by pieces, and by a scheme around any kernel."""
+
+import functools
+import math
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax.sharding import NamedSharding, PartitionSpec
+
+import implementations
+from implementations.context_parallel.any_kernel import CHUNKED_OVER_RANKS
+from implementations.context_parallel.least_work import LEAST_WORK
+from implementations.context_parallel.load_balanced import LOAD_BALANCED
+from implementations.context_parallel.two_phase import TWO_PHASE
+from parity.compiled.collectives import collectives
+from parity.layouts import AROUND_TENSOR, BESIDE_BOTH, BESIDE_DATA, LAYOUTS, MINOR_FIRST, TWO_BY_FOUR, ZIGZAG, over
+from parity.meshes import keywords, mesh_of
+
+B, H, K, V = 2, 6, 4, 5
+MAP, STATE = B * H * K * (K + V), B * H * K * V
+TOKENS = 8 * 13
+
+RING = next(x for x in implementations.VARIANTS if x.name == "fold_ring")
+
+
+@functools.cache
+def exchanged(implementation, layout, tokens=TOKENS, *, backward=False):
+    mesh = mesh_of(layout)
+    names = dict(layout.mesh)
+    rows, heads = (axis if axis in names else None for axis in ("data", "tensor"))
+
+    def array(*shape, spec):
+        return jax.ShapeDtypeStruct(shape, jnp.float32, sharding=NamedSharding(mesh, spec))
+
+    def sequence(*shape):
+        return array(*shape, spec=PartitionSpec(rows, layout.axes, heads))
+
+    state = array(B, H, K, V, spec=PartitionSpec(rows, heads))
+    values, gates = sequence(B, tokens, H, V), sequence(B, tokens, H)
+    inputs = [sequence(B, tokens, H, K), sequence(B, tokens, H, K), values, gates, gates, state]
+    call = functools.partial(implementation.call, scale=None, chunk_size=8, **keywords(layout))
+
+    def outputs_and_gradients(*arguments):
+        outputs, pullback = jax.vjp(call, *arguments[:6])
+        return outputs, pullback(tuple(arguments[6:]))
+
+    program, arguments = (outputs_and_gradients, [*inputs, values, state]) if backward else (call, inputs)
+    return collectives(jax.jit(program).lower(*arguments).compile().as_text())
+
+
+def received(found, kind, layout):
+    """Over all devices: of a collective among ranks there is one for each of the groups beside."""
+    beside = layout.devices // layout.holders
+    links = [each.received for each in found if each.kind == kind]
+    # A permutation's links are counted over all devices, those of other kinds within one group.
+    return sum(links) * (1 if kind == "collective-permute" else beside)
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [over(8), TWO_BY_FOUR, MINOR_FIRST, BESIDE_DATA, AROUND_TENSOR, BESIDE_BOTH],
+    ids=lambda x: x.name or "one",
+)
+def test_maps_are_gathered_among_the_ranks_and_nothing_between_rows_or_heads(layout):
+    """Beside other axes by permutations: of a gather over some axes only XLA makes one over all."""
+    found = exchanged(TWO_PHASE, layout)
+    kind = "collective-permute" if layout.beside else "all-gather"
+    assert {each.kind for each in found} == {kind}
+    assert received(found, kind, layout) == layout.ranks * (layout.ranks - 1) * MAP
+
+
+@pytest.mark.parametrize("layout", [over(4), MINOR_FIRST, BESIDE_BOTH], ids=lambda layout: layout.name or "one")
+def test_a_state_hops_from_rank_to_rank_whatever_lies_beside(layout):
+    assert received(exchanged(RING, layout), "collective-permute", layout) == (layout.ranks - 1) * STATE
+
+
+def test_of_load_balanced_tokens_a_map_of_every_piece_travels():
+    found = exchanged(LOAD_BALANCED, ZIGZAG)
+    assert {each.kind for each in found} == {"all-gather"}
+    assert received(found, "all-gather", ZIGZAG) == ZIGZAG.holders * (ZIGZAG.holders - 1) * 2 * MAP
+
+
+def test_any_kernel_exchanges_what_a_scheme_does():
+    found = exchanged(CHUNKED_OVER_RANKS, over(4))
+    assert received(found, "all-gather", over(4)) == 4 * 3 * MAP
+
+
+def test_the_least_work_exchanges_a_state_more():
+    """The last rank alone knows the final state."""
+    found = exchanged(LEAST_WORK, over(4))
+    assert received(found, "all-gather", over(4)) == 4 * 3 * MAP
+    sums = [each for each in found if each.kind == "all-reduce"]
+    assert [each.elements for each in sums] == [STATE]
+
+
+@pytest.mark.parametrize(
+    ("implementation", "layout"),
+    [
+        (TWO_PHASE, MINOR_FIRST),
+        (TWO_PHASE, BESIDE_BOTH),
+        (LOAD_BALANCED, ZIGZAG),
+        (CHUNKED_OVER_RANKS, over(4)),
+        (LEAST_WORK, over(4)),
+    ],
+    ids=lambda x: x.name or "one",
+)
+def test_nothing_that_is_exchanged_knows_how_long_the_sequence_is(implementation, layout):
+    short, long = (exchanged(implementation, layout, tokens, backward=True) for tokens in (TOKENS, 2 * TOKENS))
+    assert sorted(map(repr, short)) == sorted(map(repr, long))
+    sizes = {size for each in short for shape in each.shapes for size in shape}
+    parts = {1, layout.ranks, layout.holders}
+    assert not sizes & {tokens // part for tokens in (TOKENS, 2 * TOKENS) for part in parts}
+
+
+def test_every_named_layout_is_of_eight_devices_or_fewer():
+    assert max(math.prod(size for _, size in layout.mesh) for layout in LAYOUTS.values()) <= 8
