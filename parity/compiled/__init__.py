@@ -1,1 +1,1 @@
-"""What is read from compiled programs, in place of run: what they exchange."""
+"""What is read from compiled programs, in place of run: what they exchange, compute and hold."""

@@ -35,6 +35,13 @@ def reverse_fold(C: int, K: int, V: int, *, backward: bool = False) -> int:
     return X + B + A + (backward and X + 2 * (X + B + A))
 
 
+def adjoint_pass(C: int, K: int, V: int) -> int:
+    """The cotangent of the state that enters, given those of the outputs: `Q^T do`, `tril(Q K^T * D)^T do`, `K~ L` and
+    `w^T` of the sum of the last two, as a backward from a leaving cotangent of zero forms them.
+    """
+    return 3 * 2 * C * K * V + 2 * C * C * V
+
+
 def exchange(name: str, ranks: int, K: int, V: int) -> int:
     """Of one rank, for each head, whatever the length: maps applied to states, and composed (forward)."""
     apply, compose = 2 * K * K * V, 2 * K * K * (K + V)

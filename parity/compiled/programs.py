@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from implementations.chunked import Factors, chunked, prepare
+from implementations.chunked import Factors, chunk_step, chunked, prepare
 from implementations.context_parallel.affine import Affine
 from parity.layouts import AXES
 from parity.meshes import context_mesh
@@ -35,10 +35,20 @@ def core(sizes: Sizes, *, backward: bool = False) -> Any:
 
 def map_of_a_rank(function: MapOfRank, sizes: Sizes, *, backward: bool = False) -> Any:
     """The `(A, B)` of given factors, or that and the gradients of the factors."""
-    factorise = functools.partial(prepare, scale=None, chunk_size=sizes.C)
-    factors = jax.eval_shape(factorise, *_inputs(sizes, 1, None)[:5])
+    factors = jax.eval_shape(functools.partial(prepare, scale=None, chunk_size=sizes.C), *_inputs(sizes, 1, None)[:5])
     pair = jax.eval_shape(function, factors)
     return _compiled(function, (factors,), pair, backward)
+
+
+def adjoint_pass(sizes: Sizes) -> Any:
+    """The cotangent of the state that enters given chunks, for cotangents of what they read."""
+    *tokens, state = _inputs(sizes, 1, None)
+    factors = jax.eval_shape(functools.partial(prepare, scale=None, chunk_size=sizes.C), *tokens)
+
+    def of_state(factors: Factors, state: Any, do: Any) -> Any:
+        return jax.vjp(lambda h: jax.lax.scan(chunk_step, h, factors)[1], state)[1](do)
+
+    return jax.jit(of_state).lower(factors, state, factors.u).compile()  # an output is as large as u
 
 
 def scheme(call: Callable[..., Any], sizes: Sizes, ranks: int, *, backward: bool = False) -> Any:

@@ -44,10 +44,10 @@ def test_a_scheme_that_gathers_tokens_holds_those_of_another_rank():
 
 
 def per_chunk(function, *, backward):
-    """Bytes that another chunk takes, in matrices of K x K: from 8 chunks to 16."""
+    """Bytes that another chunk takes, in matrices of K x K: from 4 chunks to 8."""
     sizes = SIZES._replace(V=SIZES.K)
-    few, many = (temporaries(map_of_a_rank(function, sizes._replace(N=N), backward=backward)) for N in (8, 16))
-    return (many - few) / 8 / (4 * SIZES.B * SIZES.H * SIZES.K**2)
+    few, many = (temporaries(map_of_a_rank(function, sizes._replace(N=N), backward=backward)) for N in (4, 8))
+    return (many - few) / 4 / (4 * SIZES.B * SIZES.H * SIZES.K**2)
 
 
 @pytest.mark.parametrize("function", [fold, local_pass, reverse_fold])
