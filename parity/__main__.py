@@ -3,6 +3,7 @@
 import argparse
 import sys
 
+from parity.compiled import exchanged
 from parity.report import command as report
 from parity.tolerances import check, observe
 from parity.tolerances.entries import BadTable
@@ -10,6 +11,10 @@ from parity.tolerances.entries import BadTable
 COMMANDS = {
     "observe": (observe, "run the gate on fresh seeds and rewrite the ledger of this platform"),
     "limits": (check, "list every loosening against a revision"),
+    "exchanged": (
+        exchanged,
+        "what each context-parallel implementation sends between ranks, from its compiled program",
+    ),
     "report": (report, "write a page about what a run left behind"),
 }
 

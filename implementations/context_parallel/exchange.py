@@ -7,7 +7,7 @@ are linearised over `axes`, the first axis major. For R ranks and a head of K x 
 | form | collectives in sequence | elements that travel |
 |---|---|---|
 | `all_gather_prefix` | 1 | R (R - 1) (K^2 + K V) |
-| `log_depth_prefix` | ceil(log2 R) + 2 | (R ceil(log2 R) - 2^ceil(log2 R) + 1) (K^2 + K V) + (R - 1) K V, and a sum |
+| `log_depth_prefix` | ceil(log2 R) + 1 | (R ceil(log2 R) - 2^ceil(log2 R) + 1) (K^2 + K V) + (R - 1) K V, and a sum |
 | `ring` | R | (R - 1) K V, and a sum |
 
 The sum is of one state over all ranks.

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+from parity.compiled.exchanged import Exchanged
 from parity.faults.kills import Kill
 from parity.report.accuracy import Row
 from parity.report.failures import Failure
@@ -35,6 +36,11 @@ class Kills:
 
 
 @dataclass(frozen=True)
+class Exchanges:
+    rows: list[Exchanged]
+
+
+@dataclass(frozen=True)
 class Run:
     """All that lies in one directory; None where a file is absent."""
 
@@ -42,6 +48,7 @@ class Run:
     accuracy: Accuracy | None
     failures: Failures | None
     kills: Kills | None
+    exchanges: Exchanges | None = None
 
 
 class CannotRead(Exception):
@@ -60,8 +67,9 @@ def read(directory: Path) -> Run:
         _read(Accuracy, directory / "accuracy.json"),
         _read(Failures, directory / "failures.json"),
         _read(Kills, directory / "kills.json"),
+        _read(Exchanges, directory / "exchanged.json"),
     )
-    if found.accuracy is found.failures is found.kills is None:
+    if found.accuracy is found.failures is found.kills is found.exchanges is None:
         raise CannotRead(
             f"{directory} has none of accuracy.json, failures.json and kills.json; "
             f"`pytest -m gate` writes the first two"

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from parity.report import kills
 from parity.report.accuracy import Row
 from parity.report.comparison import Pair, counts, pairs
-from parity.report.documents import Accuracy, Failures, Kills, Run
+from parity.report.documents import Accuracy, Exchanges, Failures, Kills, Run
 from parity.report.failures import MOST_DRAWN, Failure, first_few, worst_first
 from parity.report.numbers import exact, number, percent, times
 from parity.report.summary import claim, flat, headroom, mismatches, summary
@@ -21,6 +21,7 @@ def markdown(run: Run, against: Run | None = None) -> str:
         _comparison(run, against),
         _accuracy(run.accuracy),
         _failures(run.failures),
+        _exchanges(run.exchanges),
         _kills(run.kills),
     ]
     return "\n\n".join(section for section in sections if section) + "\n"
@@ -143,6 +144,26 @@ def _failure(failure: Failure) -> str:
 def _per_rank(units: list[list[list[list[float]]]]) -> str:
     worst = [max(x for row in rank for block in row for x in block) for rank in units]
     return ", ".join(f"{rank}: {number(x)}" for rank, x in enumerate(worst))
+
+
+def _exchanges(found: Exchanges | None) -> str:
+    if found is None:
+        return ""
+    rows = []
+    for row in found.rows:
+        counts = [str(x) for pair in (row.depth, row.elements) for x in (pair or ("-", "-"))]
+        grows = row.problem or ("yes" if row.growing else "no")
+        rows.append((row.implementation, str(row.ranks), f"{row.key_size} x {row.value_size}", *counts, grows))
+    header = (
+        "implementation",
+        "ranks",
+        "K x V",
+        "collectives in sequence",
+        "with gradients",
+        "elements",
+        "with gradients",
+    )
+    return f"## Exchanged between ranks, for a row and head\n\n{table((*header, 'grows with T'), rows)}"
 
 
 def _kills(found: Kills | None) -> str:
