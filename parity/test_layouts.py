@@ -44,7 +44,7 @@ def test_whose_tokens_a_device_holds_is_what_axis_index_says(layout):
 
 
 @each_layout
-def test_rows_and_heads_are_sharded_where_there_is_an_axis_for_them(layout):
+def test_rows_and_heads_are_split_where_there_is_an_axis_for_them(layout):
     x, state = tokens(layout), np.zeros((2, 2, 3, 3), dtype=np.float32)
     sizes = dict(layout.mesh)
     rows, heads = 2 // sizes.get("data", 1), 2 // sizes.get("tensor", 1)

@@ -80,7 +80,6 @@ def _start(index: int, directory: Path, spec: str, numbers: Sequence[int]) -> Pr
         popen = subprocess.Popen(
             command,
             cwd=ROOT,
-            env={**os.environ, "JAX_PLATFORMS": "cpu"},
             stdin=subprocess.PIPE,
             stdout=file,
             stderr=file,

@@ -33,6 +33,7 @@ def main(arguments: Sequence[str]) -> None:
     progress = (Path(directory) / f"progress-{index}").open("a", encoding="utf-8", buffering=1)
 
     print("joins the others", file=progress)
+    jax.config.update("jax_platforms", "cpu")
     jax.config.update("jax_num_cpu_devices", devices)
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     jax.distributed.initialize(f"localhost:{port}", processes, index, initialization_timeout=JOIN_WITHIN)
