@@ -32,6 +32,15 @@ class CompilationScheduling(LoadGroupScheduling):
         super().remove_node(node)
         return fatal
 
+    def _reschedule(self, node: WorkerController) -> None:
+        """A worker runs its last test when it knows that none follows: it is told so where there is no more work.
+
+        pytest-xdist 3.8 tells it when its test before that ends, which never comes where a new worker gets one test.
+        """
+        super()._reschedule(node)
+        if not self.workqueue and not node.shutting_down and self._pending_of(self.assigned_work.get(node, {})) < 2:
+            node.shutdown()
+
 
 def compilation(nodeid: str) -> str | None:
     """Implementation, dtype, shape and ranks of a test whose parameter is a case or an item of the gate; else None."""
