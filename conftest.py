@@ -2,12 +2,11 @@
 
 import sys
 
-import jax
 from jaxtyping import install_import_hook
 
-jax.config.update("jax_num_cpu_devices", 8)
-# Dispatched asynchronously, a right program over four devices was once seen never to end, with no thread of it at work.
-jax.config.update("jax_cpu_enable_async_dispatch", False)
+from parity.devices import simulate
+
+simulate(8)
 
 install_import_hook(["oracles", "implementations", "parity"], "beartype.beartype")
 # Behind pytest's own hook, which is asked first and wants the test modules alone: their asserts explain themselves.

@@ -11,8 +11,6 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-import jax
-
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from implementations.context_parallel.affine import fold
@@ -24,6 +22,7 @@ from parity.compiled import formulas
 from parity.compiled.flops import flops
 from parity.compiled.other_folds import associative_fold, without_checkpoint
 from parity.compiled.programs import MapOfRank, Sizes, adjoint_pass, core, map_of_a_rank, scheme, temporaries
+from parity.devices import simulate
 
 HEAD = Sizes(N=4, C=64, K=128, V=128)  # the chunk and the head of Qwen3-Next
 K, V = HEAD.K, HEAD.V
@@ -50,7 +49,7 @@ Row = tuple[Any, ...]
 
 
 def main() -> None:
-    jax.config.update("jax_num_cpu_devices", 8)
+    simulate(8)
     table("MFLOP a chunk and head, forward", "C|map|counted|formula|over the core", of_maps(backward=False))
     table("MFLOP a chunk and head, with the backward", "C|map|counted|formula|over the core", of_maps(backward=True))
     table("Exact ways to do it, by formula, MFLOP a chunk and head, forward", "way|C = 64|C = 128", of_candidates())

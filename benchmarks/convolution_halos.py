@@ -20,6 +20,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from implementations.causal_conv import causal_conv, taps
 from parity.compiled.collectives import collectives
+from parity.devices import simulate
 
 RANKS, B, T, D, W = 4, 2, 52, 6, 4
 HALO, HELD = W - 1, T // RANKS
@@ -28,7 +29,7 @@ Form = Callable[[Any, Any, Any], Any]
 
 
 def main() -> int:
-    jax.config.update("jax_num_cpu_devices", RANKS)
+    simulate(RANKS)
     mesh = jax.make_mesh((RANKS,), ("context",), axis_types=(AxisType.Auto,))
     wrong = 0
     for quantity, forms in (("y", Y), ("final state", FINAL_STATE)):

@@ -18,10 +18,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import jax
-
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from parity.devices import simulate
 from parity.diagnosis import by_fault, planted
 from parity.faults.catalogue import CATALOGUE
 from parity.faults.elsewhere import NOT_ELSEWHERE, PLANTED_ELSEWHERE
@@ -56,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if unknown:
         parser.error(f"no fault is planted elsewhere as {', '.join(unknown)}; known are {', '.join(PLANTED_ELSEWHERE)}")
 
-    jax.config.update("jax_num_cpu_devices", 8)
+    simulate(8)
     planted.answers = Kept().answers
     chosen = sorted((fault for fault in CATALOGUE if fault.name in wanted), key=problem_of)
     readings = []

@@ -6,21 +6,23 @@ Relative errors in the Frobenius norm over whole arrays, in f32 on 4 ranks, as t
 another on one device in f32, and, which they could not say, against the truth.
 """
 
-import jax
+import sys
+from pathlib import Path
 
-jax.config.update("jax_num_cpu_devices", 8)
+import numpy as np
 
-import numpy as np  # noqa: E402
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from implementations import Implementation  # noqa: E402
-from implementations.chunked import CHUNKED  # noqa: E402
-from implementations.context_parallel.three_phase import THREE_PHASE  # noqa: E402
-from implementations.context_parallel.two_phase import TWO_PHASE  # noqa: E402
-from implementations.sequential import SEQUENTIAL  # noqa: E402
-from oracles.gated_delta_rule import GRADIENTS, INPUTS, OUTPUTS, QUANTITIES, float64  # noqa: E402
-from parity.problem import Problem  # noqa: E402
-from parity.run import REPLICATED, run  # noqa: E402
-from parity.shapes import Shape  # noqa: E402
+from implementations import Implementation
+from implementations.chunked import CHUNKED
+from implementations.context_parallel.three_phase import THREE_PHASE
+from implementations.context_parallel.two_phase import TWO_PHASE
+from implementations.sequential import SEQUENTIAL
+from oracles.gated_delta_rule import GRADIENTS, INPUTS, OUTPUTS, QUANTITIES, float64
+from parity.devices import simulate
+from parity.problem import Problem
+from parity.run import REPLICATED, run
+from parity.shapes import Shape
 
 RANKS = 4
 LIKE_THEIRS = Shape("like_theirs", B=1, T=1024, Hk=2, Hv=4, K=128, V=128, chunk_size=64)
@@ -34,6 +36,7 @@ THEIRS = {
 
 
 def main() -> None:
+    simulate(8)
     for regime in REGIMES:
         problem = Problem(regime, LIKE_THEIRS, "f32")
         truth, sequential = _truth(problem), _answer(SEQUENTIAL, problem)

@@ -12,13 +12,13 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import implementations
 from oracles import reference
+from parity.devices import simulate
 from parity.matrix import Case, cases
 from parity.problem import Problem
 from parity.run import run
@@ -30,7 +30,7 @@ Seconds = dict[str, float]
 
 
 def main() -> None:
-    jax.config.update("jax_num_cpu_devices", 8)
+    simulate(8)
     wanted = sys.argv[1] if len(sys.argv) > 1 else ""
     chosen = [case for case in cases(implementations.ALL) if wanted in case.compilation]
     rows: list[tuple[str, int, Seconds]] = []

@@ -49,10 +49,15 @@ def place(x: np.ndarray, layout: Layout | None, *, over_tokens: bool) -> jax.Arr
     if layout is None:
         return jax.device_put(x.copy())  # jax may use the memory, and a kernel that jax does not know may write to it
     lies = as_it_lies(x, layout) if over_tokens else x.copy()
+    return jax.make_array_from_callback(lies.shape, sharding(layout, over_tokens=over_tokens), lies.__getitem__)
+
+
+def sharding(layout: Layout, *, over_tokens: bool) -> NamedSharding:
+    """Of tokens `[B, T, H, ...]` or of a state `[B, H, K, V]`: the mesh may have axes for rows and for heads."""
     names = [name for name, _ in layout.mesh]
     rows, heads = (name if name in names else None for name in ("data", "tensor"))
     spec = PartitionSpec(rows, layout.axes, heads) if over_tokens else PartitionSpec(rows, heads)
-    return jax.make_array_from_callback(lies.shape, NamedSharding(mesh_of(layout), spec), lies.__getitem__)
+    return NamedSharding(mesh_of(layout), spec)
 
 
 def copies_agree(x: jax.Array | np.ndarray, layout: Layout | None, *, over_tokens: bool) -> bool:

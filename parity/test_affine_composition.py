@@ -11,7 +11,7 @@ from jax.sharding import PartitionSpec
 
 from implementations.chunked import prepare
 from implementations.context_parallel.affine import fold
-from implementations.context_parallel.exchange import all_gather_prefix
+from implementations.context_parallel.exchange import EXCHANGES
 from implementations.context_parallel.reverse_fold import reverse_fold
 from implementations.context_parallel.three_phase import local_pass
 from oracles.affine_composition import ball, float64
@@ -27,7 +27,6 @@ from parity.shapes import RAGGED
 from parity.tolerances.limits import limits
 from parity.unit import units
 
-EXCHANGES = {"all_gather_prefix": all_gather_prefix}
 MAPS_OF_A_RANK = {function.__name__: function for function in (fold, local_pass, reverse_fold)}
 
 

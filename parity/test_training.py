@@ -1,4 +1,4 @@
-"""The loss of a training run is that of the truth at every step, on any number of ranks; agreement to three decimals is
+"""The loss of a training run is that of the truth at every step, on any number of ranks; agreement to a thousandth is
 shown to prove nothing.
 """
 
@@ -38,7 +38,7 @@ def test_the_run_learns():
     assert (np.diff(want) < 0).all()
 
 
-def test_without_any_exchange_the_loss_agrees_to_three_decimals_and_is_far_over_the_limit():
+def test_without_any_exchange_the_loss_agrees_to_a_thousandth_and_is_far_over_the_limit():
     """The mistake of thread 4, which was seen in no loss for 60 steps."""
     found = losses(FAULTS["no_exchange"].on(TWO_PHASE), "f32", ranks=2)
     want, _ = truth("f32")

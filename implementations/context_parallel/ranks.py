@@ -71,7 +71,7 @@ def check_layout(axes: Axes, **sequences: Any) -> None:
 
 def check_sequence_order(piece_order: Sequence[int] | None) -> None:
     """Raise ValueError unless `piece_order` is None or that of the sequence."""
-    if piece_order is not None and list(piece_order) != sorted(piece_order):
+    if piece_order is not None and list(piece_order) != list(range(len(piece_order))):
         raise ValueError(
             "the recurrence hands the state from each rank to the next, so that each must hold one stretch of tokens, "
             "in sequence order; in load-balanced (zigzag) order a rank holds several, and what enters one of them is "

@@ -88,6 +88,8 @@ def test_a_scheme_for_the_order_of_the_sequence_refuses_another_and_says_why(inp
     says = "each must hold one stretch.*the result would be wrong.*use `load_balanced`.*got piece_order=\\(0, 7, 1, 6"
     with pytest.raises(ValueError, match=says):
         scheme(*inputs(TOKENS), piece_order=zigzag(4), **keywords)
+    with pytest.raises(ValueError, match="each must hold one stretch"):
+        scheme(*inputs(TOKENS), piece_order=(0, 0, 1, 1), **keywords)  # no order at all
     given = jax.jit(functools.partial(scheme, piece_order=(0, 1, 2, 3), **keywords))(*inputs(TOKENS))
     left_out = jax.jit(functools.partial(scheme, **keywords))(*inputs(TOKENS))
     assert all(jnp.array_equal(a, b) for a, b in zip(given, left_out, strict=True))

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 
 from parity.compiled.collectives import KINDS
-from parity.compiled.hlo import UnreadableProgram, called, entry, lines
+from parity.compiled.hlo import UnreadableProgram, called, entry, lines, trips
 
 _INSTRUCTION = re.compile(r"^\s*(?:ROOT )?%?(?P<name>[\w.\-]+) = (?P<rest>.*)")
 _COLLECTIVE = re.compile(rf"[ )}}](?:{'|'.join(KINDS)})(?:-start)?\(")
@@ -40,9 +40,9 @@ def _longest(body: list[str], longest: Callable[[str], int]) -> int:
         before = max((reached.get(name, 0) for name in _NAMES.findall(rest)), default=0)
         inside = max(map(longest, called(line)), default=0)
         if inside and " while(" in rest:
-            trips = re.search(r'"known_trip_count":\{"n":"(\d+)"\}', line)
-            if not trips:
+            runs = trips(line)
+            if runs is None:
                 raise UnreadableProgram(f"how often this exchanges is not said: {line.strip()[:160]}")
-            inside *= int(trips[1])
+            inside *= runs
         reached[instruction["name"]] = before + inside + bool(_COLLECTIVE.search(rest))
     return max(reached.values(), default=0)

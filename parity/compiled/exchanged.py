@@ -3,23 +3,19 @@
 import argparse
 import json
 import sys
-from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
-from typing import Any
-
-import jax
-import jax.numpy as jnp
-from jax.sharding import NamedSharding, PartitionSpec
 
 import implementations
 from implementations.contract import Implementation
 from parity.compiled.collectives import collectives
 from parity.compiled.depth import depth
+from parity.compiled.programs import over_layout
+from parity.devices import simulate
 from parity.layouts import over
 from parity.load import CannotLoad, load
-from parity.meshes import keywords, mesh_of
+from parity.shapes import Shape
+from parity.tolerances.provenance import provenance
 
 RANKS = 8
 # No two sizes are the same, and none is T or a rank's part of it.
@@ -56,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> int:
     """0, also where one cannot be compiled, which its row says; 2 where there is nothing to ask."""
-    jax.config.update("jax_num_cpu_devices", RANKS)
+    simulate(RANKS)
     try:
         asked = load(arguments.implementation) or implementations.ALL + implementations.VARIANTS
     except CannotLoad as error:
@@ -72,7 +68,8 @@ def main(arguments: argparse.Namespace) -> int:
         print(as_line(found[-1]), flush=True)
     arguments.output.mkdir(parents=True, exist_ok=True)
     path = arguments.output / "exchanged.json"
-    path.write_text(json.dumps({"rows": [asdict(row) for row in found]}, indent=1) + "\n", encoding="utf-8")
+    document = {"rows": [asdict(row) for row in found], "environment": provenance()}
+    path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     print(f"written to {path}")
     return 0
 
@@ -99,30 +96,12 @@ def exchanged(implementation: Implementation) -> Exchanged:
 
 
 def _of(implementation: Implementation, tokens: int) -> tuple[list[int], list[float]]:
-    programs = [lowered.compile().as_text() or "" for lowered in _programs(implementation, tokens)]
+    """Of the forward, and of the outputs with all gradients."""
+    shape = Shape("", B, tokens, H, H, K, V, CHUNK_SIZE)
+    compiled = [
+        over_layout(implementation.call, over(RANKS), shape, backward=backward, vjp=implementation.vjp)
+        for backward in (False, True)
+    ]
+    programs = [program.as_text() for program in compiled]
     received = [sum(each.received for each in collectives(program)) / (B * H) for program in programs]
     return [depth(program) for program in programs], received
-
-
-def _programs(implementation: Implementation, tokens: int) -> Iterator[Any]:
-    """The forward, and the outputs with all gradients."""
-    layout = over(RANKS)
-
-    def array(*shape: int, spec: PartitionSpec) -> jax.ShapeDtypeStruct:
-        return jax.ShapeDtypeStruct(shape, jnp.float32, sharding=NamedSharding(mesh_of(layout), spec))
-
-    of_tokens = partial(array, spec=PartitionSpec(None, layout.axes))
-    state = array(B, H, K, V, spec=PartitionSpec())
-    keys, values, gates = of_tokens(B, tokens, H, K), of_tokens(B, tokens, H, V), of_tokens(B, tokens, H)
-    inputs: Sequence[Any] = (keys, keys, values, gates, gates, state)
-    call = partial(implementation.call, scale=None, chunk_size=CHUNK_SIZE, **keywords(layout))
-
-    def outputs_and_gradients(*arguments: Any) -> Any:
-        if implementation.vjp is not None:
-            gradients = implementation.vjp(*arguments, scale=None, chunk_size=CHUNK_SIZE, **keywords(layout))
-            return call(*arguments[:6]), gradients
-        outputs, pullback = jax.vjp(call, *arguments[:6])
-        return outputs, pullback(tuple(arguments[6:]))
-
-    yield jax.jit(call).lower(*inputs)
-    yield jax.jit(outputs_and_gradients).lower(*inputs, values, state)

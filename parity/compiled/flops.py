@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from parity.compiled.hlo import UnreadableProgram, called, entry, lines
+from parity.compiled.hlo import UnreadableProgram, called, entry, lines, trips
 
 Branches = Callable[[Iterable["Flops"]], "Flops"]
 
@@ -19,7 +19,6 @@ _INSTRUCTION = re.compile(
     r"^\s*(?:ROOT )?%?(?P<name>[\w.\-]+) = (?P<result>.*?) (?P<opcode>[a-z][\w\-]*)\((?P<rest>.*)$"
 )
 _SHAPE = re.compile(r"\w+\[([\d,]*)\]")
-_TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
 _CONDITION = re.compile(r"condition=%?([\w.\-]+)")
 _WAS_A_PRODUCT = re.compile(r'op_name="[^"]*dot_general"')
 _SOLVE = re.compile(r'custom_call_target="lapack_[sd]trsm(?:_ffi)?"')
@@ -118,9 +117,9 @@ def _of_called(opcode: str, line: str, of: Callable[[str], Flops], of_branches: 
     total = sum(costs, Flops())
     if total == Flops() or opcode in _RUN_ITS_COMPUTATION_ONCE:
         return total
-    trips, condition = _TRIPS.search(line), _CONDITION.search(line)
-    if opcode == "while" and trips and condition:
-        return total.times(int(trips[1])) + of(condition[1])  # which is asked once more, to end the loop
+    runs, condition = trips(line), _CONDITION.search(line)
+    if opcode == "while" and runs is not None and condition:
+        return total.times(runs) + of(condition[1])  # which is asked once more, to end the loop
     raise UnreadableProgram(f"how often this runs is not said: {line.strip()[:160]}")
 
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 _COMPUTATION = re.compile(r"^(?P<entry>ENTRY )?%?(?P<name>[\w.\-]+) \(.*\{$")
 _CALLED = re.compile(r"(?:body|condition|to_apply|calls|true_computation|false_computation)=%?([\w.\-]+)")
+_TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
 _BRANCHES = re.compile(r"branch_computations=\{([^}]*)\}")
 
 
@@ -37,6 +38,12 @@ def called(line: str) -> list[str]:
     for branches in _BRANCHES.findall(line):
         names += [name.strip(" %") for name in branches.split(",")]
     return names
+
+
+def trips(line: str) -> int | None:
+    """How often a loop runs, where its instruction says so."""
+    found = _TRIPS.search(line)
+    return int(found[1]) if found else None
 
 
 def _lines(program: str) -> Iterator[tuple[str, str]]:

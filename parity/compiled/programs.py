@@ -6,13 +6,15 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from implementations.chunked import Factors, chunk_step, chunked, prepare
 from implementations.context_parallel.affine import Affine
-from parity.layouts import AXES
-from parity.meshes import context_mesh
+from parity.layouts import Layout, over
+from parity.meshes import keywords, sharding
+from parity.run import REPLICATED
+from parity.shapes import Shape
 
+Call = Callable[..., Any]
 MapOfRank = Callable[[Factors], Affine]
 
 
@@ -29,20 +31,20 @@ class Sizes(NamedTuple):
 
 def core(sizes: Sizes, *, backward: bool = False) -> Any:
     """`chunked` on one device: the outputs, or the outputs and all gradients."""
-    inputs = _inputs(sizes, 1, None)
+    inputs = _inputs(sizes)
     return _compiled(functools.partial(chunked, chunk_size=sizes.C), inputs, (inputs[2], inputs[5]), backward)
 
 
 def map_of_a_rank(function: MapOfRank, sizes: Sizes, *, backward: bool = False) -> Any:
     """The `(A, B)` of given factors, or that and the gradients of the factors."""
-    factors = jax.eval_shape(functools.partial(prepare, scale=None, chunk_size=sizes.C), *_inputs(sizes, 1, None)[:5])
+    factors = jax.eval_shape(functools.partial(prepare, scale=None, chunk_size=sizes.C), *_inputs(sizes)[:5])
     pair = jax.eval_shape(function, factors)
     return _compiled(function, (factors,), pair, backward)
 
 
 def adjoint_pass(sizes: Sizes) -> Any:
     """The cotangent of the state that enters given chunks, for cotangents of what they read."""
-    *tokens, state = _inputs(sizes, 1, None)
+    *tokens, state = _inputs(sizes)
     factors = jax.eval_shape(functools.partial(prepare, scale=None, chunk_size=sizes.C), *tokens)
 
     def of_state(factors: Factors, state: Any, do: Any) -> Any:
@@ -51,12 +53,21 @@ def adjoint_pass(sizes: Sizes) -> Any:
     return jax.jit(of_state).lower(factors, state, factors.u).compile()  # an output is as large as u
 
 
-def scheme(call: Callable[..., Any], sizes: Sizes, ranks: int, *, backward: bool = False) -> Any:
+def scheme(call: Call, sizes: Sizes, ranks: int, *, backward: bool = False) -> Any:
     """A context-parallel call on as many devices as `ranks`, each of which holds `sizes`."""
-    mesh = context_mesh(ranks)
-    inputs = _inputs(sizes, ranks, mesh)
-    over_ranks = functools.partial(call, chunk_size=sizes.C, mesh=mesh, axes=AXES)
-    return _compiled(over_ranks, inputs, (inputs[2], inputs[5]), backward)
+    N, C, K, V, B, H = sizes
+    return over_layout(call, over(ranks), Shape("", B, ranks * N * C, H, H, K, V, C), backward=backward)
+
+
+def over_layout(call: Call, layout: Layout, shape: Shape, *, backward: bool = False, vjp: Call | None = None) -> Any:
+    """A context-parallel call over a layout: the outputs, or the outputs and all gradients, which `vjp` may bring."""
+    arrays = [
+        jax.ShapeDtypeStruct(size, jnp.float32, sharding=sharding(layout, over_tokens=name not in REPLICATED))
+        for name, size in shape.sizes().items()
+    ]
+    told = {"scale": shape.scale, "chunk_size": shape.chunk_size, **keywords(layout)}
+    brings = None if vjp is None else functools.partial(vjp, **told)
+    return _compiled(functools.partial(call, **told), tuple(arrays[:6]), tuple(arrays[6:]), backward, brings)
 
 
 def temporaries(compiled: Any) -> int:
@@ -64,21 +75,19 @@ def temporaries(compiled: Any) -> int:
     return int(compiled.memory_analysis().temp_size_in_bytes)
 
 
-def _inputs(sizes: Sizes, ranks: int, mesh: Mesh | None) -> tuple[jax.ShapeDtypeStruct, ...]:
-    """The six of the contract, laid out over the mesh where there is one."""
+def _inputs(sizes: Sizes) -> tuple[jax.ShapeDtypeStruct, ...]:
+    """The six of the contract, on one device."""
     N, C, K, V, B, H = sizes
-    T = ranks * N * C
-
-    def array(*shape: int, over: PartitionSpec) -> jax.ShapeDtypeStruct:
-        return jax.ShapeDtypeStruct(shape, jnp.float32, sharding=mesh and NamedSharding(mesh, over))
-
-    sequences = (B, T, H, K), (B, T, H, K), (B, T, H, V), (B, T, H), (B, T, H)
-    tokens = tuple(array(*shape, over=PartitionSpec(None, AXES)) for shape in sequences)
-    return *tokens, array(B, H, K, V, over=PartitionSpec())
+    shapes = list(Shape("", B, N * C, H, H, K, V, C).sizes().values())[:6]
+    return tuple(jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes)
 
 
-def _compiled(call: Callable[..., Any], inputs: tuple[Any, ...], cotangents: tuple[Any, ...], backward: bool) -> Any:
+def _compiled(
+    call: Call, inputs: tuple[Any, ...], cotangents: tuple[Any, ...], backward: bool, vjp: Call | None = None
+) -> Any:
     def outputs_and_gradients(inputs: tuple[Any, ...], cotangents: tuple[Any, ...]) -> Any:
+        if vjp is not None:
+            return call(*inputs), vjp(*inputs, *cotangents)
         outputs, pullback = jax.vjp(call, *inputs)
         return outputs, pullback(cotangents)
 

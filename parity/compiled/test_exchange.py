@@ -7,17 +7,15 @@ import functools
 import math
 from collections import Counter
 
-import jax
-import jax.numpy as jnp
 import pytest
-from jax.sharding import NamedSharding, PartitionSpec
 
 from implementations.context_parallel.exchange import EXCHANGES
 from implementations.context_parallel.three_phase import three_phase
 from implementations.context_parallel.two_phase import two_phase
 from parity.compiled.collectives import collectives
-from parity.layouts import AXES
-from parity.meshes import context_mesh
+from parity.compiled.programs import over_layout
+from parity.layouts import over
+from parity.shapes import Shape
 
 B, H, K, V = 2, 3, 4, 5
 STATE, MAP = B * H * K * V, B * H * K * (K + V)
@@ -35,24 +33,9 @@ SCHEMES = [
 @functools.cache
 def exchanged(scheme, exchange, tokens, ranks, *, backward):
     """The collectives of the outputs, or of the outputs and all gradients."""
-    mesh = context_mesh(ranks)
-
-    def array(*shape, whole=False):
-        over = PartitionSpec() if whole else PartitionSpec(None, AXES)
-        return jax.ShapeDtypeStruct(shape, jnp.float32, sharding=NamedSharding(mesh, over))
-
-    sequences = [(B, tokens, H, K), (B, tokens, H, K), (B, tokens, H, V), (B, tokens, H), (B, tokens, H)]
-    state = array(B, H, K, V, whole=True)
-    inputs = [*(array(*shape) for shape in sequences), state]
-    call = functools.partial(scheme, chunk_size=8, mesh=mesh, axes=AXES, exchange=EXCHANGES[exchange])
-
-    def outputs_and_gradients(*arguments):
-        outputs, pullback = jax.vjp(call, *arguments[:6])
-        return outputs, pullback(tuple(arguments[6:]))
-
-    program = jax.jit(outputs_and_gradients if backward else call)
-    arguments = [*inputs, array(B, tokens, H, V), state] if backward else inputs
-    return collectives(program.lower(*arguments).compile().as_text())
+    call = functools.partial(scheme, exchange=EXCHANGES[exchange])
+    shape = Shape("", B, tokens, H, H, K, V, chunk_size=8)
+    return collectives(over_layout(call, over(ranks), shape, backward=backward).as_text())
 
 
 def received(found):

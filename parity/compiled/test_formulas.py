@@ -6,6 +6,7 @@ import pytest
 
 from implementations.context_parallel.affine import fold
 from implementations.context_parallel.exchange import EXCHANGES
+from implementations.context_parallel.least_work import least_work
 from implementations.context_parallel.reverse_fold import reverse_fold
 from implementations.context_parallel.three_phase import local_pass
 from implementations.context_parallel.two_phase import two_phase
@@ -56,6 +57,22 @@ def test_a_scheme_is_its_core_its_map_and_its_exchange(name, ranks):
     call = functools.partial(two_phase, exchange=EXCHANGES[name], map_of_rank=reverse_fold)
     chunks = N * (formulas.core(C, K, V) + formulas.reverse_fold(C, K, V))
     assert count(scheme(call, sizes, ranks)) == B * H * (chunks + formulas.exchange(name, ranks, K, V))
+
+
+@pytest.mark.parametrize(
+    ("rank", "switch", "replays", "folds"), [("first", 0, min, 0), ("between", 1, max, 1), ("last", 2, max, 0)]
+)
+def test_the_least_work_of_a_rank(rank, switch, replays, folds):
+    """The branches that it takes: of three before the exchange, and whether it replays after it."""
+    N, C, K, V, B, H = sizes = Sizes(N=3, C=8, K=5, V=7, B=2, H=3)
+
+    def taken(branches):
+        branches = list(branches)
+        return branches[switch] if len(branches) == 3 else replays(branches, key=lambda flops: flops.total)
+
+    found = flops(scheme(least_work, sizes, 4).as_text(), of_branches=taken).total
+    of_chunks = N * (formulas.core(C, K, V) + folds * formulas.reverse_fold(C, K, V))
+    assert found == B * H * (of_chunks + formulas.exchange("all_gather_prefix", 4, K, V)), rank
 
 
 def test_the_figures_of_the_threads():

@@ -3,10 +3,7 @@
 import functools
 import math
 
-import jax
-import jax.numpy as jnp
 import pytest
-from jax.sharding import NamedSharding, PartitionSpec
 
 import implementations
 from implementations.context_parallel.any_kernel import CHUNKED_OVER_RANKS
@@ -14,8 +11,9 @@ from implementations.context_parallel.least_work import LEAST_WORK
 from implementations.context_parallel.load_balanced import LOAD_BALANCED
 from implementations.context_parallel.two_phase import TWO_PHASE
 from parity.compiled.collectives import collectives
+from parity.compiled.programs import over_layout
 from parity.layouts import AROUND_TENSOR, BESIDE_BOTH, BESIDE_DATA, LAYOUTS, MINOR_FIRST, TWO_BY_FOUR, ZIGZAG, over
-from parity.meshes import keywords, mesh_of
+from parity.shapes import Shape
 
 B, H, K, V = 2, 6, 4, 5
 MAP, STATE = B * H * K * (K + V), B * H * K * V
@@ -26,27 +24,8 @@ RING = next(x for x in implementations.VARIANTS if x.name == "fold_ring")
 
 @functools.cache
 def exchanged(implementation, layout, tokens=TOKENS, *, backward=False):
-    mesh = mesh_of(layout)
-    names = dict(layout.mesh)
-    rows, heads = (axis if axis in names else None for axis in ("data", "tensor"))
-
-    def array(*shape, spec):
-        return jax.ShapeDtypeStruct(shape, jnp.float32, sharding=NamedSharding(mesh, spec))
-
-    def sequence(*shape):
-        return array(*shape, spec=PartitionSpec(rows, layout.axes, heads))
-
-    state = array(B, H, K, V, spec=PartitionSpec(rows, heads))
-    values, gates = sequence(B, tokens, H, V), sequence(B, tokens, H)
-    inputs = [sequence(B, tokens, H, K), sequence(B, tokens, H, K), values, gates, gates, state]
-    call = functools.partial(implementation.call, scale=None, chunk_size=8, **keywords(layout))
-
-    def outputs_and_gradients(*arguments):
-        outputs, pullback = jax.vjp(call, *arguments[:6])
-        return outputs, pullback(tuple(arguments[6:]))
-
-    program, arguments = (outputs_and_gradients, [*inputs, values, state]) if backward else (call, inputs)
-    return collectives(jax.jit(program).lower(*arguments).compile().as_text())
+    shape = Shape("", B, tokens, H, H, K, V, chunk_size=8)
+    return collectives(over_layout(implementation.call, layout, shape, backward=backward).as_text())
 
 
 def received(found, kind, layout):

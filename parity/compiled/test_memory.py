@@ -33,8 +33,8 @@ def test_of_another_rank_a_device_holds_its_map_and_the_state_that_enters_it(cal
 
 
 def test_a_scheme_that_gathers_tokens_holds_those_of_another_rank():
-    def gathers(*inputs, chunk_size, mesh, axes):
-        return chunked(*inputs, chunk_size=chunk_size)
+    def gathers(*inputs, scale, chunk_size, mesh, axes):
+        return chunked(*inputs, scale=scale, chunk_size=chunk_size)
 
     tokens_of_a_rank = 4 * SIZES.N * SIZES.C * SIZES.B * SIZES.H * (2 * SIZES.K + SIZES.V)
     assert growth_per_rank(gathers, backward=False) > tokens_of_a_rank > 2 * MAP + STATE

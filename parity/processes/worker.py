@@ -18,6 +18,7 @@ from typing import Any
 
 import jax
 
+from parity.devices import simulate
 from parity.matrix import Case
 from parity.meshes import mesh_of
 from parity.run import Answer, run
@@ -34,7 +35,7 @@ def main(arguments: Sequence[str]) -> None:
 
     print("joins the others", file=progress)
     jax.config.update("jax_platforms", "cpu")
-    jax.config.update("jax_num_cpu_devices", devices)
+    simulate(devices)
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     jax.distributed.initialize(f"localhost:{port}", processes, index, initialization_timeout=JOIN_WITHIN)
     for number, case in enumerate(cases_of(spec)):

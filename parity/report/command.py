@@ -17,7 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         default=Path("build/parity"),
         metavar="DIR",
-        help="where accuracy.json, failures.json and kills.json are; each may be absent (default: %(default)s)",
+        help="where accuracy, failures, kills and exchanged.json are; each may be absent (default: %(default)s)",
     )
     parser.add_argument(
         "--against", type=Path, metavar="DIR2", help="compare with the run in DIR2, which is called before"

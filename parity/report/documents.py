@@ -38,6 +38,7 @@ class Kills:
 @dataclass(frozen=True)
 class Exchanges:
     rows: list[Exchanged]
+    environment: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ T = TypeVar("T")
 
 
 def read(directory: Path) -> Run:
-    """Raises CannotRead where `directory` has none of the three files, or where one is damaged."""
+    """Raises CannotRead where `directory` has none of the four files, or where one is damaged."""
     if not directory.is_dir():
         raise CannotRead(f"there is no directory {directory}; a run of `pytest -m gate` writes build/parity")
     found = Run(
@@ -71,7 +72,7 @@ def read(directory: Path) -> Run:
     )
     if found.accuracy is found.failures is found.kills is found.exchanges is None:
         raise CannotRead(
-            f"{directory} has none of accuracy.json, failures.json and kills.json; "
+            f"{directory} has none of accuracy.json, failures.json, kills.json and exchanged.json; "
             f"`pytest -m gate` writes the first two"
         )
     return found

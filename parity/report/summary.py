@@ -60,7 +60,8 @@ def mismatches(run: Run) -> list[str]:
         return []
     ours = flat(run.accuracy.environment)
     found = []
-    for name, document in (("failures.json", run.failures), ("kills.json", run.kills)):
+    documents = (run.failures, run.kills, run.exchanges)
+    for name, document in zip(("failures.json", "kills.json", "exchanged.json"), documents, strict=True):
         if document is None or not ours:
             continue
         theirs = flat(document.environment)

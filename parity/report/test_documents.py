@@ -42,7 +42,7 @@ def test_the_table_of_the_gate_is_read(tmp_path: Path) -> None:
 def test_a_directory_without_a_run_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(CannotRead, match="there is no directory"):
         read(tmp_path / "nowhere")
-    with pytest.raises(CannotRead, match=r"has none of accuracy\.json, failures\.json and kills\.json"):
+    with pytest.raises(CannotRead, match=r"has none of accuracy\.json, failures\.json, kills\.json and exchanged"):
         read(tmp_path)
 
 

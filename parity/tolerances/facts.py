@@ -9,10 +9,9 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-import jax
-
 import implementations
 from oracles.gated_delta_rule import QUANTITIES
+from parity.devices import simulate
 from parity.faults.catalogue import CATALOGUE, NULL_MODELS
 from parity.faults.fault import Fault
 from parity.matrix import MESHES, cases, items
@@ -87,5 +86,5 @@ def _expected(row: expectations.Expectation) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    jax.config.update("jax_num_cpu_devices", max(MESHES))  # as conftest.py does: probes are put to several ranks
+    simulate(max(MESHES))  # as conftest.py does: probes are put to several ranks
     print(json.dumps(facts()))
