@@ -38,12 +38,14 @@ def certify(
     row, key_head = int(stream.integers("row", batch)), int(stream.integers("key head", key_heads))
 
     heads = [key_head * group + i for i in range(group)]
-    enclosures, bits = zip(*(_enclose(arguments, row, key_head, head, scale) for head in heads), strict=True)
-    bounds = {}
+    enclosures, bits, bounds = [], ball.FIRST_BITS, {}
+    for head in heads:  # what it takes for one is about what it takes for the next
+        enclosure, bits = _enclose(arguments, row, key_head, head, scale, bits)
+        enclosures.append(enclosure)
     for quantity in QUANTITIES:
         balls = [enclosure[quantity] for enclosure in enclosures]
         if quantity in ("dq", "dk"):
-            with ctx.workprec(max(bits)):
+            with ctx.workprec(bits):
                 group_sum = sum(balls[1:], balls[0])
             bounds[quantity] = ball.distance(values[quantity][row, :, key_head], group_sum)[:, None]
         elif quantity in ("final_state", "dh0"):
@@ -52,13 +54,13 @@ def certify(
         else:
             found = [ball.distance(values[quantity][row, :, h], b) for h, b in zip(heads, balls, strict=True)]
             bounds[quantity] = np.stack([x.reshape(len(x), -1) for x in found], axis=1)
-    return Certificate(row, key_head, max(bits), bounds)
+    return Certificate(row, key_head, bits, bounds)
 
 
 def _enclose(
-    arguments: dict[str, np.ndarray], row: int, key_head: int, head: int, scale: float | None
+    arguments: dict[str, np.ndarray], row: int, key_head: int, head: int, scale: float | None, bits: int
 ) -> tuple[dict[str, ball.arb_mat], int]:
-    """All quantities of one value head as tight balls, dq and dk as this head's share."""
+    """All quantities of one value head as tight balls, dq and dk as this head's share, with `bits` or more."""
     one = {
         name: x[row, :, key_head if name in ("q", "k") else head]
         for name, x in arguments.items()
@@ -72,8 +74,7 @@ def _enclose(
         ordered = [named[name] for name in (*INPUTS, "do", "dfinal_state")]
         return lambda bits: ball.forward_and_adjoint(*ordered, scale=scale, bits=bits)
 
-    bits = ball.FIRST_BITS
-    if one["v"].shape[-1] >= WORTH_A_PILOT:
+    if bits == ball.FIRST_BITS and one["v"].shape[-1] >= WORTH_A_PILOT:
         # Columns of the state know nothing of each other, and radii grow in all of them alike: a few say how many bits
         # it takes. All of them are then asked to be tight.
         _, bits = ball.enclose(balls(slice(PILOT_COLUMNS)))

@@ -37,20 +37,16 @@ def conditioned(
 ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
     """`(values, kappa)` by quantity, as in `reference`, and no certificate."""
     given = tuple(arguments[name] for name in ARGUMENTS)
-    result = _oracle(*given, scale=scale)
+    result = float64.forward_and_adjoint(*given, scale=scale)
     values = dict(zip(QUANTITIES, result, strict=True))
 
     # exp(g) is rounded like everything else, and where g is near 0 no relative perturbation of g shows it: over many
     # tokens of weak decay it is what the rounding of the state in every step amounts to.
     def with_decays(*moved: np.ndarray) -> tuple[np.ndarray, ...]:
         q, k, v, g, *rest, decay = moved
-        return _oracle(q, k, v, g + np.log(decay), *rest, scale=scale)
+        return float64.forward_and_adjoint(q, k, v, g + np.log(decay), *rest, scale=scale)
 
     response = rms_response(with_decays, (*given, np.ones_like(arguments["g"])), name=name, result=result)
     kappa = dict(zip(QUANTITIES, response, strict=True))
     kappa["dg"] = np.hypot(kappa["dg"], decay_gradient_terms(arguments, values, window=chunk_size))
     return values, kappa
-
-
-def _oracle(*arguments: np.ndarray, scale: float | None) -> tuple[np.ndarray, ...]:
-    return *float64.forward(*arguments[:6], scale=scale), *float64.adjoint(*arguments, scale=scale)

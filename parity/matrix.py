@@ -5,6 +5,7 @@ Regimes share shapes, so a compilation (implementation, dtype, shape, ranks) ser
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from implementations import VARIANTS
 from implementations.contract import Dtype, Implementation
@@ -78,20 +79,20 @@ class Case:
     problem: Problem
     over: Layout | int
 
-    @property
+    @cached_property  # ids of tests are made of these, tens of thousands at a time
     def layout(self) -> Layout:
         return _layout(self.over)
 
-    @property
+    @cached_property
     def ranks(self) -> int:
         return self.layout.ranks
 
-    @property
+    @cached_property
     def name(self) -> str:
         regime = self.problem.regime + (f"_seed{self.problem.seed}" if self.problem.seed else "")
         return f"{self.implementation.name}-{self.problem.dtype}-{regime}-{self._where}"
 
-    @property
+    @cached_property
     def compilation(self) -> str:
         """What one compiled program serves: the unit of distribution over workers."""
         return f"{self.implementation.name}-{self.problem.dtype}-{self._where}-{self.ranks}ranks"

@@ -8,7 +8,7 @@ from mpmath import mp
 
 import parity.truth
 from oracles.cache import Cache
-from oracles.gated_delta_rule import GRADIENTS, INPUTS, QUANTITIES, float64
+from oracles.gated_delta_rule import INPUTS, QUANTITIES, float64
 from oracles.gated_delta_rule import mp as mpmath_rule
 from parity.precision import DTYPES
 from parity.problem import Problem
@@ -51,10 +51,8 @@ def test_an_oracle_that_is_wrong_in_one_token_judges_nobody(afresh, monkeypatch,
     problem = Problem("typical", SHORT, dtype)
     sample = afresh(problem).certificate
     head = sample.key_head if quantity in ("dq", "dk") else sample.key_head * 3 + 1
-    name = "adjoint" if quantity in GRADIENTS else "forward"
-    position = (GRADIENTS if quantity in GRADIENTS else QUANTITIES).index(quantity)
-    wrong = planted(getattr(float64, name), position, sample.row, head)
-    monkeypatch.setattr(float64, name, wrong)
+    wrong = planted(float64.forward_and_adjoint, QUANTITIES.index(quantity), sample.row, head)
+    monkeypatch.setattr(float64, "forward_and_adjoint", wrong)
     monkeypatch.setattr(parity.truth, "CACHE", Cache(parity.truth.CACHE.directory / "wrong"))
     afresh.cache_clear()
     with pytest.raises(
@@ -68,7 +66,8 @@ def test_it_stays_refused_when_it_is_read_from_the_cache(afresh, monkeypatch):
     monkeypatch.setattr(parity.truth, "CACHE", Cache(parity.truth.CACHE.directory / "wrong"))
     afresh.cache_clear()
     with monkeypatch.context() as patch:
-        patch.setattr(float64, "forward", planted(float64.forward, 0, sample.row, sample.key_head * 3))
+        wrong = planted(float64.forward_and_adjoint, 0, sample.row, sample.key_head * 3)
+        patch.setattr(float64, "forward_and_adjoint", wrong)
         with pytest.raises(UncertifiedOracle):
             afresh(TYPICAL)
     with pytest.raises(UncertifiedOracle):

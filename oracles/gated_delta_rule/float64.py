@@ -46,6 +46,22 @@ def adjoint(
 
     Memory is `T` states per row and head. Raises ValueError on shapes that do not fit together.
     """
+    return forward_and_adjoint(q, k, v, g, beta, initial_state, do, dfinal_state, scale=scale)[2:]
+
+
+def forward_and_adjoint(
+    q: Keys,
+    k: Keys,
+    v: Values,
+    g: Gates,
+    beta: Gates,
+    initial_state: State,
+    do: Values,
+    dfinal_state: State,
+    *,
+    scale: float | None = None,
+) -> tuple[Values, State, Keys, Keys, Values, Gates, Gates, State]:
+    """The results of `forward` and of `adjoint`, from one walk over the tokens and back; raises as they do."""
     check_inputs(q, k, v, g, beta, initial_state)
     check_cotangents(v, initial_state, do, dfinal_state)
     _, tokens, key_heads, key_size = q.shape
@@ -53,10 +69,11 @@ def adjoint(
     q, k = _repeat_heads(q, v.shape[2]), _repeat_heads(k, v.shape[2])
 
     decayed = np.empty((tokens, *initial_state.shape))
-    residual = np.empty_like(v)
+    residual, o = np.empty_like(v), np.empty_like(v)
     h = initial_state
     for t in range(tokens):
         h, decayed[t], residual[:, t] = _write(h, k[:, t], v[:, t], g[:, t], beta[:, t])
+        o[:, t] = scale * _read(h, q[:, t])
 
     dq, dk, dv, dg, dbeta = (np.empty_like(x) for x in (q, k, v, g, beta))
     L = dfinal_state
@@ -71,7 +88,7 @@ def adjoint(
         L = L - _outer(k[:, t], dv[:, t])
         dg[:, t] = np.sum(L * decayed[t], axis=(-2, -1))
         L = np.exp(g[:, t])[..., None, None] * L
-    return _sum_groups(dq, key_heads), _sum_groups(dk, key_heads), dv, dg, dbeta, L
+    return o, h, _sum_groups(dq, key_heads), _sum_groups(dk, key_heads), dv, dg, dbeta, L
 
 
 # These are called for every token and probe: a check of their annotations would cost many times what they compute.

@@ -1,11 +1,12 @@
 """The three arithmetics of the rule against each other, and the adjoint against central differences."""
 
 import numpy as np
+import pytest
 from flint import arb
 from mpmath import mp
 
 from oracles.conditioning import rms_response
-from oracles.gated_delta_rule import GRADIENTS, INPUTS, QUANTITIES, ball
+from oracles.gated_delta_rule import GRADIENTS, INPUTS, QUANTITIES, ball, float64
 from oracles.gated_delta_rule import mp as mpmath_rule
 from oracles.gated_delta_rule.test_support import (
     CASES,
@@ -61,6 +62,14 @@ def test_float64_stays_within_a_few_roundoffs_over_many_tokens():
     enclosures, _ = ball.enclose(lambda bits: tuple(in_balls(one, bits=bits).values()))
     for name, balls in zip(QUANTITIES, enclosures, strict=True):
         assert rms(ball.distance(found[name], balls)) <= 4 * U * rms(found[name]), name
+
+
+@pytest.mark.parametrize("scale", [None, 0.3])
+def test_float64_of_forward_and_of_adjoint_is_that_of_both(scale):
+    x = CASES["typical"][0]
+    apart = (*float64.forward(*(x[name] for name in INPUTS), scale=scale), *float64.adjoint(*x.values(), scale=scale))
+    for quantity, one in zip(QUANTITIES, apart, strict=True):
+        assert np.array_equal(one, in_float64(x, scale)[quantity])
 
 
 def test_balls_of_forward_and_of_adjoint_are_those_of_both():

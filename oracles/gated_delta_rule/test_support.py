@@ -65,8 +65,7 @@ def one_head(x, row=0, head=0):
 
 
 def in_float64(x, scale=None):
-    outputs = float64.forward(*(x[name] for name in INPUTS), scale=scale)
-    return dict(zip(QUANTITIES, (*outputs, *float64.adjoint(*x.values(), scale=scale)), strict=True))
+    return dict(zip(QUANTITIES, float64.forward_and_adjoint(*x.values(), scale=scale), strict=True))
 
 
 def in_mp(one, scale=None, digits=80):

@@ -3,6 +3,7 @@
 import ast
 import copy
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 COMPARISONS: dict[type[ast.cmpop], tuple[type[ast.cmpop], ...]] = {
@@ -48,17 +49,20 @@ class Mutant:
 
 def mutants(source: str) -> list[Mutant]:
     """Every mutant of `source` once, in its order. Docstrings, messages and annotations stay as they are."""
-    tree = ast.parse(source)
-    found: dict[str, Mutant] = {}
-    for position, (node, statement) in enumerate(_places(tree)):
-        for replacement in _replacements(node):
-            changed = copy.deepcopy(tree)
-            old, its_statement = list(_places(changed))[position]
-            new_statement = replacement if old is its_statement else its_statement
-            _replace(changed, old, replacement)
-            text = ast.unparse(ast.fix_missing_locations(changed))
-            if text != ast.unparse(tree):
-                found.setdefault(text, Mutant(statement.lineno, _head(statement), _head(new_statement), text))
+    body = ast.parse(source).body
+    texts = [ast.unparse(top) for top in body]
+    found: dict[tuple[int, str], Mutant] = {}
+    for number, top in enumerate(body):  # only the text of the one that changes is made anew
+        alone = ast.Module([top], [])
+        for node, statement in list(_places(top)):
+            before = _head(statement)
+            for replacement in _replacements(node):
+                with _replaced(alone, node, replacement):
+                    text = ast.unparse(ast.fix_missing_locations(alone))
+                    after = _head(replacement if node is statement else statement)
+                if text != texts[number]:
+                    whole = "\n".join([*texts[:number], text, *texts[number + 1 :]])
+                    found.setdefault((number, text), Mutant(statement.lineno, before, after, whole))
     return sorted(found.values(), key=lambda mutant: mutant.line)
 
 
@@ -142,13 +146,23 @@ def _with(node: ast.AST, **fields: object) -> ast.AST:
     return changed
 
 
-def _replace(tree: ast.AST, old: ast.AST, new: ast.AST) -> None:
-    for parent in ast.walk(tree):
-        for name, value in ast.iter_fields(parent):
-            if value is old:
-                setattr(parent, name, new)
-            elif isinstance(value, list) and any(child is old for child in value):
-                setattr(parent, name, [new if child is old else child for child in value])
+@contextmanager
+def _replaced(tree: ast.AST, old: ast.AST, new: ast.AST) -> Iterator[None]:
+    """`new` stands where `old` does, until the end of the block."""
+    originals = [
+        (parent, name, value)
+        for parent in ast.walk(tree)
+        for name, value in ast.iter_fields(parent)
+        if value is old or (isinstance(value, list) and any(child is old for child in value))
+    ]
+    for parent, name, value in originals:
+        changed = [new if child is old else child for child in value] if isinstance(value, list) else new
+        setattr(parent, name, changed)
+    try:
+        yield
+    finally:
+        for parent, name, value in originals:
+            setattr(parent, name, value)
 
 
 def _head(statement: ast.AST) -> str:
