@@ -11,7 +11,7 @@ from oracles.gated_delta_rule import QUANTITIES
 from parity.matrix import Case
 from parity.precision import SMALLEST_NORMAL, UNIT_ROUNDOFF, dtype_of, round_to
 from parity.run import REPLICATED, Answer, run
-from parity.tolerances.limits import resolve
+from parity.tolerances.limits import Row, resolve
 from parity.tolerances.platforms import current
 from parity.truth import Truth, per_token, truth
 from parity.unit import BLOCK, units
@@ -83,9 +83,8 @@ def judge_answer(case: Case, answer: Answer) -> Verdict:
 
 def _find(case: Case, wanted: Truth, answer: Answer, rank: int, quantity: str) -> Finding:
     dtype = case.problem.dtype
-    arithmetic, output = cast(Dtype, case.implementation.arithmetic[dtype]), dtype_of(quantity, dtype)
     allowed = resolve(
-        arithmetic,
+        _arithmetic(case),
         implementation=case.implementation.name,
         dtype=dtype,
         quantity=quantity,
@@ -95,28 +94,35 @@ def _find(case: Case, wanted: Truth, answer: Answer, rank: int, quantity: str) -
     if quantity in answer.failures:
         infinite = np.full((1, 1, 1), np.inf)
         return Finding(rank, quantity, infinite, allowed.units, allowed.name, np.inf, None, answer.failures[quantity])
-
-    def measure(piece: np.ndarray) -> Finding:
-        got = per_token(quantity, piece.astype(np.float64))
-        first = 0 if quantity in REPLICATED else rank * got.shape[1]
-        want, kappa = (x[:, first : first + got.shape[1]] for x in (wanted.values[quantity], wanted.kappa[quantity]))
-        # Sums of small integers are exact in f32 and f64, not in bf16: who computes in that is held to the unit.
-        exact = case.problem.is_exact and arithmetic != "bf16"
-        if exact:
-            want, kappa = round_to(want, output).astype(np.float64), np.zeros_like(kappa)
-        found = units(
-            got,
-            want,
-            kappa,
-            u_c=UNIT_ROUNDOFF[arithmetic],
-            u_out=0.0 if exact else UNIT_ROUNDOFF[output],
-            floor=SMALLEST_NORMAL[arithmetic],
-        )
-        worst = _worst(piece, got, want, found, quantity, first)
-        return Finding(rank, quantity, found, allowed.units, allowed.name, _relative_error(got, want), worst)
-
     returned = [answers[quantity][rank] for answers in (answer.pieces, answer.in_vjp) if quantity in answers]
-    return max((measure(piece) for piece in returned), key=lambda finding: finding.worst_units)
+    found = (_measure(case, wanted, allowed, rank, quantity, piece) for piece in returned)
+    return max(found, key=lambda finding: finding.worst_units)
+
+
+def _measure(case: Case, wanted: Truth, allowed: Row, rank: int, quantity: str, piece: np.ndarray) -> Finding:
+    arithmetic, output = _arithmetic(case), dtype_of(quantity, case.problem.dtype)
+    got = per_token(quantity, piece.astype(np.float64))
+    first = 0 if quantity in REPLICATED else rank * got.shape[1]
+    want, kappa = (x[:, first : first + got.shape[1]] for x in (wanted.values[quantity], wanted.kappa[quantity]))
+    # Sums of small integers are exact in f32 and f64, not in bf16: who computes in that is held to the unit.
+    exact = case.problem.is_exact and arithmetic != "bf16"
+    if exact:
+        want, kappa = round_to(want, output).astype(np.float64), np.zeros_like(kappa)
+    found = units(
+        got,
+        want,
+        kappa,
+        u_c=UNIT_ROUNDOFF[arithmetic],
+        u_out=0.0 if exact else UNIT_ROUNDOFF[output],
+        floor=SMALLEST_NORMAL[arithmetic],
+    )
+    worst = _worst(piece, got, want, found, quantity, first)
+    return Finding(rank, quantity, found, allowed.units, allowed.name, _relative_error(got, want), worst)
+
+
+def _arithmetic(case: Case) -> Dtype:
+    """What the implementation claims for the problem's dtype."""
+    return cast(Dtype, case.implementation.arithmetic[case.problem.dtype])
 
 
 def _relative_error(got: np.ndarray, want: np.ndarray) -> float:
