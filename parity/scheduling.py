@@ -1,9 +1,12 @@
 """Which worker runs what: everything that one compiled program serves, in one worker."""
 
 import re
+from collections import OrderedDict
 
 from xdist.scheduler import LoadGroupScheduling
 from xdist.workermanage import WorkerController
+
+from parity.shapes import SHAPES
 
 _CASE = re.compile(r"\[(\w+-(?:f64|f32|bf16))-\w+-(\w+?)(?:-shard\d+of(\d+)-\w+)?\]$")
 
@@ -14,8 +17,17 @@ class CompilationScheduling(LoadGroupScheduling):
     The mark `xdist_group` would say the same, but pytest-xdist 3.8 writes it into ids, which pytest 9.2 does not allow.
     """
 
+    workqueue: OrderedDict[str, dict[str, bool]]
+
     def _split_scope(self, nodeid: str) -> str:
         return compilation(nodeid) or super()._split_scope(nodeid)
+
+    def schedule(self) -> None:
+        """The largest shapes go out next: pytest-xdist 3.8 asks how many tests a unit has, and leaves the units of few
+        but long ones, one worker's share, to the end.
+        """
+        super().schedule()
+        self.workqueue = OrderedDict(sorted(self.workqueue.items(), key=lambda unit: -states(next(iter(unit[1])))))
 
     def remove_node(self, node: WorkerController) -> str | None:
         """The test that ended its worker, if it did; the others of that worker go to another.
@@ -46,3 +58,10 @@ def compilation(nodeid: str) -> str | None:
     """Implementation, dtype, shape and ranks of a test whose parameter is a case or an item of the gate; else None."""
     case = _CASE.search(nodeid)
     return f"{case[1]}-{case[2]}-{case[3] or 1}ranks" if case else None
+
+
+def states(nodeid: str) -> int:
+    """The elements of all states of all tokens in the shape of a test that belongs to a compilation; else 0."""
+    case = _CASE.search(nodeid)
+    shape = SHAPES.get(case[2].partition("_on_")[0]) if case else None
+    return shape.B * shape.T * shape.Hv * shape.K * shape.V if shape else 0

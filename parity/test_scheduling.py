@@ -1,12 +1,17 @@
 """A compilation is one unit of work, and no test of another kind is taken for one."""
 
+import re
+from types import SimpleNamespace
+
+import numpy as np
 import pytest
+from xdist.workermanage import WorkerController
 
 import implementations
 from parity.faults.catalogue import CATALOGUE, NULL_MODELS
 from parity.faults.planting import plantings
 from parity.matrix import cases, items
-from parity.scheduling import compilation
+from parity.scheduling import CompilationScheduling, compilation, states
 
 
 def test_every_item_of_the_gate_belongs_to_its_compilation() -> None:
@@ -35,3 +40,96 @@ def test_a_case_without_a_rank_is_on_one_rank() -> None:
 )
 def test_another_test_stands_for_itself(node: str) -> None:
     assert compilation(f"parity/test_x.py::{node}") is None
+
+
+def test_a_unit_is_as_large_as_its_shape() -> None:
+    for case in cases(implementations.ALL):
+        shape = case.problem.shape
+        assert states(f"parity/test_x.py::test_x[{case.name}-shard0of{case.ranks}-dq]") == (
+            shape.B * shape.T * np.prod(shape.sizes()["initial_state"][1:])
+        )
+    assert states("parity/test_x.py::test_x[mine-bf16-long_memory-another]") == 0
+    assert states("parity/test_x.py::test_x") == 0
+
+
+class Worker(WorkerController):
+    """What the scheduler asks of a worker; it runs nothing."""
+
+    shutting_down = False
+
+    def __init__(self, name: str) -> None:
+        self.gateway = SimpleNamespace(id=name)
+        self.sent: list[int] = []
+
+    def send_runtest_some(self, indices: list[int]) -> None:
+        self.sent += indices
+
+    def shutdown(self) -> None:
+        self.shutting_down = True
+
+
+def scheduled(tests: list[str], workers: list[Worker]) -> CompilationScheduling:
+    config = SimpleNamespace(
+        option=SimpleNamespace(loadscopereorder=True), getvalue=lambda name: [f"{len(workers)}*popen"]
+    )
+    scheduler = CompilationScheduling(config)
+    for worker in workers:
+        scheduler.add_node(worker)
+        scheduler.add_node_collection(worker, tests)
+    scheduler.schedule()
+    return scheduler
+
+
+def ends(scheduler: CompilationScheduling, worker: Worker, tests: list[int]) -> None:
+    for test in tests:
+        scheduler.mark_test_complete(worker, test)
+
+
+def items_in(**units: int) -> list[str]:
+    """So many tests for each shape."""
+    return [
+        f"parity/test_x.py::test_x[mine-f64-typical-{shape}-shard{i}of8-dq]"
+        for shape, count in units.items()
+        for i in range(count)
+    ]
+
+
+def test_after_the_first_unit_the_largest_shape_goes_out_first_whatever_its_number_of_tests() -> None:
+    tests = items_in(ragged=9, short=8, ragged_on_2x4=4, wide=3)
+    worker = Worker("gw0")
+    scheduler = scheduled(tests, [worker])
+    ends(scheduler, worker, list(range(9)))
+    shapes = [re.search(r"typical-(\w+)-shard", tests[i])[1] for i in worker.sent]
+    assert list(dict.fromkeys(shapes)) == ["ragged", "wide"]
+    ends(scheduler, worker, worker.sent[9:])
+    assert [tests[i] for i in worker.sent[12:]] == items_in(ragged_on_2x4=4)
+
+
+def replaced(scheduler: CompilationScheduling, dead: Worker, tests: list[str]) -> tuple[str | None, Worker]:
+    """The test that `dead` ended in, and the worker that comes in its place."""
+    fatal, new = scheduler.remove_node(dead), Worker("new")
+    scheduler.add_node(new)
+    scheduler.add_node_collection(new, tests)
+    scheduler.schedule()
+    return fatal, new
+
+
+def test_the_test_that_ended_its_worker_is_not_run_again_and_the_rest_of_its_unit_is() -> None:
+    tests = items_in(ragged=4, short=3)
+    first, second = Worker("gw0"), Worker("gw1")
+    scheduler = scheduled(tests, [first, second])
+    assert (first.sent, second.sent) == ([0, 1, 2, 3], [4, 5, 6])
+    ends(scheduler, first, [0])
+    fatal, new = replaced(scheduler, first, tests)
+    assert fatal == tests[1]
+    assert new.sent == [2, 3]
+
+
+def test_a_new_worker_that_gets_the_last_test_is_told_that_none_follows() -> None:
+    """Or it would hold that test back for ever: a worker runs one when it has the next, or knows that there is none."""
+    tests = items_in(short=2)
+    worker = Worker("gw0")
+    fatal, new = replaced(scheduled(tests, [worker]), worker, tests)
+    assert fatal == tests[0]
+    assert new.sent == [1]
+    assert new.shutting_down
