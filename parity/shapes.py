@@ -47,7 +47,7 @@ RAGGED = Shape("ragged", B=2, T=328, Hk=2, Hv=6, K=16, V=24, chunk_size=16)
 # aligned is the only one with Hv = Hk, K = V and a scale of its own.
 ALIGNED = Shape("aligned", B=2, T=384, Hk=2, Hv=2, K=16, V=16, chunk_size=16, scale=0.5)
 # wide has the head sizes and the chunk of Qwen3-Next.
-WIDE = Shape("wide", B=1, T=256, Hk=2, Hv=2, K=128, V=128, chunk_size=64)
+WIDE = Shape("wide", B=1, T=384, Hk=2, Hv=2, K=128, V=128, chunk_size=64)
 # short is less than a chunk on one device, and one token a rank on 8.
 SHORT = Shape("short", B=2, T=8, Hk=2, Hv=6, K=16, V=24, chunk_size=16)
 # uneven has nothing that divides anything: sizes that code may take for granted, as two heads or eights of tokens.
