@@ -16,6 +16,7 @@ from implementations.contract import Dtype
 from oracles.causal_conv import float64
 from oracles.conditioning import rms_response
 from oracles.stream import Stream
+from parity.compilation import jit_for_few_runs
 from parity.layouts import AXES, over
 from parity.meshes import context_mesh, per_rank, place
 from parity.precision import NUMPY, SMALLEST_NORMAL, UNIT_ROUNDOFF, round_to
@@ -89,7 +90,7 @@ def _program(convolution: Convolution, dtype: Dtype, ranks: int | None) -> Calla
         outputs, pullback = jax.vjp(call, *arguments[:3])
         return *outputs, *pullback(arguments[3:])
 
-    return jax.jit(outputs_and_gradients)
+    return jit_for_few_runs(outputs_and_gradients)
 
 
 def measured(

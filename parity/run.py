@@ -12,6 +12,7 @@ import numpy as np
 
 from implementations.contract import Dtype, Implementation
 from oracles.gated_delta_rule import GRADIENTS, INPUTS, OUTPUTS, QUANTITIES
+from parity.compilation import jit_for_few_runs
 from parity.layouts import Layout, over
 from parity.meshes import as_it_lies, copies_agree, per_rank, place
 from parity.meshes import keywords as keywords_of_mesh
@@ -124,7 +125,7 @@ def _program(
         return forward(*arguments) | dict(zip(GRADIENTS, checked, strict=True))
 
     function = forward if not gradients else with_vjp_of_jax if implementation.vjp is None else with_vjp_of_the_record
-    return jax.jit(function) if implementation.traceable else function
+    return jit_for_few_runs(function) if implementation.traceable else function
 
 
 def layout_of(implementation: Implementation, layout: Layout | int) -> Layout | None:

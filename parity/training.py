@@ -21,6 +21,7 @@ from jaxtyping import Array, Float
 from implementations.chunked import CHUNKED
 from implementations.contract import Dtype, Implementation
 from oracles.stream import Stream
+from parity.compilation import jit_for_few_runs
 from parity.layouts import Layout, over
 from parity.meshes import keywords
 from parity.precision import SMALLEST_NORMAL, UNIT_ROUNDOFF
@@ -84,7 +85,7 @@ def _run(implementation: Implementation, dtype: Dtype, layout: Layout | None) ->
         keys = jax.random.split(of_steps, (STEPS, 2))
         return jax.lax.scan(partial(step, data=data, scale=noise.scale), parameters, keys)[1]
 
-    return jax.jit(run)
+    return jit_for_few_runs(run)
 
 
 def _loss(parameters: Parameters, x: Array, wanted: Array, core: Callable[..., tuple[Array, Array]]) -> Array:

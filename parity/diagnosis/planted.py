@@ -15,6 +15,7 @@ from implementations.chunked import CHUNKED
 from implementations.context_parallel.two_phase import TWO_PHASE
 from implementations.contract import Implementation
 from oracles.gated_delta_rule import OUTPUTS, QUANTITIES
+from parity.compilation import jit_for_few_runs
 from parity.diagnosis.distance import Pieces
 from parity.faults.fault import Fault
 from parity.layouts import Layout, over
@@ -24,7 +25,6 @@ from parity.problem import Problem
 from parity.run import REPLICATED
 
 TOGETHER = 8
-_QUICKLY = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 
 Answers = dict[Fault, dict[str, Pieces]]
 
@@ -86,7 +86,7 @@ def _of_edits(
 
     arguments = [place(x, layout, over_tokens=n not in REPLICATED) for n, x in problem.arguments.items()]
     found: Answers = {}
-    for (fault, _), returned in zip(planted, _quickly(together)(*arguments), strict=True):
+    for (fault, _), returned in zip(planted, jit_for_few_runs(together)(*arguments), strict=True):
         if returned is None:
             continue
         results = dict(zip(names, returned, strict=True))
@@ -129,9 +129,4 @@ def _asked(planted: Implementation, names: tuple[str, ...], keywords: dict[str, 
 
 @lru_cache(maxsize=4)
 def _compiled(right: Implementation, names: tuple[str, ...], *keywords: tuple[str, Any]) -> Callable[..., Any]:
-    return _quickly(_asked(right, names, dict(keywords)))
-
-
-def _quickly(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compiled for a run or two; the options are those of the CPU's compiler."""
-    return jax.jit(function, compiler_options=_QUICKLY if jax.default_backend() == "cpu" else None)
+    return jit_for_few_runs(_asked(right, names, dict(keywords)))

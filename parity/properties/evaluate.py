@@ -9,6 +9,7 @@ import numpy as np
 
 from implementations.contract import Dtype, Implementation
 from oracles.gated_delta_rule import QUANTITIES
+from parity.compilation import jit_for_few_runs
 from parity.layouts import over
 from parity.meshes import keywords as keywords_of_mesh
 from parity.meshes import place
@@ -57,4 +58,4 @@ def program(implementation: Implementation, dtype: Dtype, shape: Shape, ranks: i
         outputs, pullback = jax.vjp(call, *arguments[:6])
         return *outputs, *pullback(tuple(arguments[6:]))
 
-    return jax.jit(everything) if implementation.traceable else everything
+    return jit_for_few_runs(everything) if implementation.traceable else everything
