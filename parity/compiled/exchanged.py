@@ -3,8 +3,10 @@
 import argparse
 import json
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+
+import jax
 
 import implementations
 from implementations.contract import Implementation
@@ -12,22 +14,25 @@ from parity.compiled.collectives import collectives
 from parity.compiled.depth import depth
 from parity.compiled.programs import over_layout
 from parity.devices import simulate
-from parity.layouts import over
+from parity.layouts import Layout, over
 from parity.load import CannotLoad, load
+from parity.precision import DTYPES
 from parity.shapes import Shape
 from parity.tolerances.provenance import provenance
 
-RANKS = 8
-# No two sizes are the same, and none is T or a rank's part of it.
+RANKS, PIECES = 8, 16
+# As softmax attention is balanced: rank r has pieces r and 2R - 1 - r.
+ZIGZAG = replace(over(RANKS), piece_order=tuple(piece for r in range(RANKS) for piece in (r, PIECES - 1 - r)))
+# No two sizes are the same, and none is T or a rank's or a piece's part of it.
 B, H, K, V, CHUNK_SIZE = 1, 2, 12, 20, 8
-TOKENS = RANKS * 13
+TOKENS_OF_A_PIECE, ALIGNED_TOKENS_OF_A_PIECE = 7, 2 * CHUNK_SIZE
 
 
 @dataclass(frozen=True)
 class Exchanged:
-    """Of the outputs, and of the outputs with all gradients: `depth`, how many collectives wait for one another;
-    `elements` that arrive at ranks from others, all ranks together, for a row and head; `growing`, whether they are
-    more where the sequence is twice as long. `problem`: why nothing is known.
+    """Of the outputs, and where gradients are claimed of the outputs with all gradients: `depth`, how many collectives
+    wait for one another; `elements` that arrive at ranks from others, all ranks together, for a row and head;
+    `growing`, whether either is more where the sequence is twice as long. `problem`: why nothing is known.
     """
 
     implementation: str
@@ -43,7 +48,7 @@ class Exchanged:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         f"Compile every context-parallel implementation for {RANKS} ranks, and print what it exchanges: how many "
-        "collectives wait for one another, how many elements travel, and whether that grows with the sequence. "
+        "collectives wait for one another, how many elements travel, and whether either grows with the sequence. "
         "Written to exchanged.json, which `python -m parity report` shows."
     )
     parser.add_argument("--implementation", action="append", default=[], metavar="FILE.py:NAME", help="as of pytest")
@@ -58,15 +63,20 @@ def main(arguments: argparse.Namespace) -> int:
     except CannotLoad as error:
         print(f"--implementation {error}", file=sys.stderr)
         return 2
-    over_ranks = [x for x in asked if x.context_parallel and x.traceable]
+    over_ranks = [x for x in asked if x.context_parallel]
     if not over_ranks:
-        print("none of them is context parallel and can be traced by jax: nothing is exchanged", file=sys.stderr)
+        print("none of them is context parallel: nothing is exchanged", file=sys.stderr)
+        return 2
+    try:
+        arguments.output.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        print(f"--output {arguments.output}: no directory can be made there: {error}", file=sys.stderr)
         return 2
     found = []
     for implementation in over_ranks:
-        found.append(exchanged(implementation))
-        print(as_line(found[-1]), flush=True)
-    arguments.output.mkdir(parents=True, exist_ok=True)
+        for layout in (over(RANKS), ZIGZAG)[: 1 + implementation.load_balanced]:
+            found.append(exchanged(implementation, layout))
+            print(as_line(found[-1]), flush=True)
     path = arguments.output / "exchanged.json"
     document = {"rows": [asdict(row) for row in found], "environment": provenance()}
     path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
@@ -80,28 +90,41 @@ def as_line(row: Exchanged) -> str:
     assert row.depth
     assert row.elements
     grows = ", MORE WHERE THE SEQUENCE IS LONGER" if row.growing else ""
+    depths = f"depth {row.depth[0]}" + "".join(f" ({x} with gradients)" for x in row.depth[1:])
+    elements = f"{row.elements[0]:g} elements" + "".join(f" ({x:g})" for x in row.elements[1:])
     return (
-        f"{row.implementation:<24}{row.ranks} ranks, K = {row.key_size}, V = {row.value_size}: depth {row.depth[0]} "
-        f"({row.depth[1]} with gradients), {row.elements[0]:g} elements ({row.elements[1]:g}){grows}"
+        f"{row.implementation:<24}{row.ranks} ranks, K = {row.key_size}, V = {row.value_size}: "
+        f"{depths}, {elements}{grows}"
     )
 
 
-def exchanged(implementation: Implementation) -> Exchanged:
-    about = (implementation.name, RANKS, K, V)
+def exchanged(implementation: Implementation, layout: Layout) -> Exchanged:
+    """Asked for what it claims: dtype, gradients, K != V, tokens that are no multiple of the chunk."""
+    name = implementation.name + (", zigzag" if layout.piece_order else "")
+    about = (name, RANKS, K, V if "unequal_head_sizes" in implementation.supports else K)
+    if not implementation.traceable:
+        return Exchanged(*about, None, None, None, "jax cannot trace it, so that there is no program to read")
     try:
-        (depths, elements), (_, of_longer) = (_of(implementation, tokens) for tokens in (TOKENS, 2 * TOKENS))
+        (depths, elements), longer = (_of(implementation, layout, times) for times in (1, 2))
     except Exception as error:
         return Exchanged(*about, None, None, None, f"{type(error).__name__}: {' '.join(str(error).split())[:300]}")
-    return Exchanged(*about, depths, elements, elements != of_longer)
+    return Exchanged(*about, depths, elements, (depths, elements) != longer)
 
 
-def _of(implementation: Implementation, tokens: int) -> tuple[list[int], list[float]]:
-    """Of the forward, and of the outputs with all gradients."""
-    shape = Shape("", B, tokens, H, H, K, V, CHUNK_SIZE)
-    compiled = [
-        over_layout(implementation.call, over(RANKS), shape, backward=backward, vjp=implementation.vjp)
-        for backward in (False, True)
-    ]
-    programs = [program.as_text() for program in compiled]
+def _of(implementation: Implementation, layout: Layout, times: int) -> tuple[list[int], list[float]]:
+    """Of the outputs, and of the outputs with all gradients, for a sequence that is so many times as long."""
+    supports = implementation.supports
+    of_a_piece = TOKENS_OF_A_PIECE if "ragged" in supports else ALIGNED_TOKENS_OF_A_PIECE
+    value_size = V if "unequal_head_sizes" in supports else K
+    shape = Shape("", B, times * PIECES * of_a_piece, H, H, K, value_size, CHUNK_SIZE)
+    claimed = [dtype for dtype in DTYPES if dtype in implementation.arithmetic]
+    dtype = "f32" if "f32" in claimed else claimed[0]
+    with jax.enable_x64(dtype == "f64"):
+        programs = [
+            over_layout(
+                implementation.call, layout, shape, dtype=dtype, backward=backward, vjp=implementation.vjp
+            ).as_text()
+            for backward in (False, True)[: 1 + ("gradients" in supports)]
+        ]
     received = [sum(each.received for each in collectives(program)) / (B * H) for program in programs]
     return [depth(program) for program in programs], received

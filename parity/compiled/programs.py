@@ -1,4 +1,4 @@
-"""The programs whose cost is asked, compiled for abstract inputs in f32: nothing is run."""
+"""The programs whose cost is asked, compiled for abstract inputs, f32 where nothing is said: nothing is run."""
 
 import functools
 from collections.abc import Callable
@@ -9,8 +9,10 @@ import jax.numpy as jnp
 
 from implementations.chunked import Factors, chunk_step, chunked, prepare
 from implementations.context_parallel.affine import Affine
+from implementations.contract import Dtype
 from parity.layouts import Layout, over
 from parity.meshes import keywords, sharding
+from parity.precision import NUMPY, dtype_of
 from parity.run import REPLICATED
 from parity.shapes import Shape
 
@@ -59,10 +61,20 @@ def scheme(call: Call, sizes: Sizes, ranks: int, *, backward: bool = False) -> A
     return over_layout(call, over(ranks), Shape("", B, ranks * N * C, H, H, K, V, C), backward=backward)
 
 
-def over_layout(call: Call, layout: Layout, shape: Shape, *, backward: bool = False, vjp: Call | None = None) -> Any:
+def over_layout(
+    call: Call,
+    layout: Layout,
+    shape: Shape,
+    *,
+    dtype: Dtype = "f32",
+    backward: bool = False,
+    vjp: Call | None = None,
+) -> Any:
     """A context-parallel call over a layout: the outputs, or the outputs and all gradients, which `vjp` may bring."""
     arrays = [
-        jax.ShapeDtypeStruct(size, jnp.float32, sharding=sharding(layout, over_tokens=name not in REPLICATED))
+        jax.ShapeDtypeStruct(
+            size, NUMPY[dtype_of(name, dtype)], sharding=sharding(layout, over_tokens=name not in REPLICATED)
+        )
         for name, size in shape.sizes().items()
     ]
     told = {"scale": shape.scale, "chunk_size": shape.chunk_size, **keywords(layout)}

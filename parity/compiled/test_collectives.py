@@ -28,16 +28,16 @@ def array(*shape):
 @pytest.mark.parametrize(
     ("local", "wanted", "received"),
     [
-        (lambda x: jax.lax.all_gather(x, AXES), Collective("all-gather", ((4, 2, 3),), 4, 4, False), 4 * 3 * 6),
-        (lambda x: jax.lax.psum(x, AXES), Collective("all-reduce", ((2, 3),), 4, 4, False), 2 * 3 * 6),
+        (lambda x: jax.lax.all_gather(x, AXES), Collective("all-gather", ((4, 2, 3),), 4, 4), 4 * 3 * 6),
+        (lambda x: jax.lax.psum(x, AXES), Collective("all-reduce", ((2, 3),), 4, 4), 2 * 3 * 6),
         (
             lambda x: jax.lax.ppermute(x, AXES, [(0, 1), (1, 2)]),
-            Collective("collective-permute", ((2, 3),), 4, 2, False),
+            Collective("collective-permute", ((2, 3),), 4, 2),
             2 * 6,
         ),
         (
             lambda x: jax.lax.psum_scatter(jnp.tile(x, (2, 1)), AXES),
-            Collective("reduce-scatter", ((1, 3),), 4, 4, False),
+            Collective("reduce-scatter", ((1, 3),), 4, 4),
             4 * 3 * 3,
         ),
     ],
@@ -55,12 +55,38 @@ def test_what_stays_where_it_is_is_not_sent():
     assert found.received == 6
 
 
-def test_a_collective_in_a_loop_is_said_to_be_there():
-    def summed(x):
-        return jax.lax.fori_loop(0, 5, lambda _, y: y + jax.lax.ppermute(y, AXES, [(0, 1)]), x)
+def in_a_loop(times, local):
+    return lambda x: jax.lax.fori_loop(0, times, lambda _, y: local(y), x)
 
-    (found,) = collectives(on_4_ranks(summed, array(8, 3)))
-    assert found.in_loop
+
+def hop(x):
+    return x + jax.lax.ppermute(x, AXES, [(0, 1)])
+
+
+@pytest.mark.parametrize(("local", "times"), [(hop, 1), (in_a_loop(5, hop), 5), (in_a_loop(3, in_a_loop(5, hop)), 15)])
+def test_what_is_in_a_loop_is_exchanged_as_often_as_it_runs(local, times):
+    (found,) = collectives(on_4_ranks(local, array(8, 3)))
+    assert found.times == times
+    assert found.received == times * 2 * 3
+
+
+def test_how_much_a_loop_without_a_number_exchanges_is_not_said():
+    def until(x):
+        return jax.lax.while_loop(lambda y: y[0, 0] < 9, hop, x)
+
+    (found,) = collectives(on_4_ranks(until, array(8, 3)))
+    assert found.times is None
+    with pytest.raises(UnreadableProgram, match="how often this is exchanged is not said: collective-permute"):
+        _ = found.received
+
+
+def test_every_group_exchanges_among_its_own():
+    def in_pairs(x):
+        return jax.lax.all_gather(x, AXES, axis_index_groups=[[0, 1], [2, 3]])
+
+    (found,) = collectives(on_4_ranks(in_pairs, array(8, 3)))
+    assert (found.links, found.groups) == (2, 2)
+    assert found.received == 4 * 2 * 3
 
 
 def test_a_gather_that_nobody_asked_for_is_seen():
@@ -91,26 +117,27 @@ def test_text_that_cannot_be_read_proves_nothing():
 def test_combined_and_asynchronous_forms_are_read():
     head = "HloModule m\n\nENTRY %main (p: f32[2]) -> f32[2] {\n"
     combined = "  %x = (f64[8,3]{1,0}, f64[8]{0}) all-gather(%p, %q), replica_groups=[2,4]<=[8], dimensions={0}\n}"
-    assert collectives(head + combined) == [Collective("all-gather", ((8, 3), (8,)), 8, 4, False)]
+    assert collectives(head + combined) == [Collective("all-gather", ((8, 3), (8,)), 8, 4, groups=2)]
     started = (
         "  %x = (bf16[2]{0}, bf16[2]{0}, u32[], u32[]) collective-permute-start(%p), "
         "source_target_pairs={{0,1},{1,2},{2,3}}\n}"
     )
-    assert collectives(head + started) == [Collective("collective-permute", ((2,),), 2, 3, False)]
+    assert collectives(head + started) == [Collective("collective-permute", ((2,),), 2, 3)]
 
 
 @pytest.mark.parametrize(
-    ("groups", "links"),
+    ("said", "links", "groups"),
     [
-        ("{{0,1},{2,3}}", 2),
-        ("[2,4]<=[8]", 4),
-        ("[4,2]<=[2,4]T(1,0)", 2),
-        ("mesh['a'=4,'b'=2] {'a'}", 4),
-        ("mesh['a'=4,'b'=2] {'a','b'}", 8),
-        ("mesh['a'=4,'b'=2], device_ids=([2,2,2]T(1,0,2)) {'a'}", 4),
+        ("{{0,1},{2,3}}", 2, 2),
+        ("{{0,1,2,3}}", 4, 1),
+        ("[2,4]<=[8]", 4, 2),
+        ("[4,2]<=[2,4]T(1,0)", 2, 4),
+        ("mesh['a'=4,'b'=2] {'a'}", 4, 2),
+        ("mesh['a'=4,'b'=2] {'a','b'}", 8, 1),
+        ("mesh['a'=4,'b'=2], device_ids=([2,2,2]T(1,0,2)) {'a'}", 4, 2),
     ],
 )
-def test_every_way_to_say_between_whom_is_read(groups, links):
-    line = f"  %x = f32[8] all-gather(%p), replica_groups={groups}, dimensions={{0}}"
+def test_every_way_to_say_between_whom_is_read(said, links, groups):
+    line = f"  %x = f32[8] all-gather(%p), replica_groups={said}, dimensions={{0}}"
     (found,) = collectives(f"HloModule m\n\nENTRY %main (p: f32[2]) -> f32[8] {{\n{line}\n}}")
-    assert found.links == links
+    assert (found.links, found.groups) == (links, groups)

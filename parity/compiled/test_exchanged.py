@@ -9,13 +9,15 @@ import pytest
 from jax.sharding import PartitionSpec
 
 import implementations
-from implementations.contract import Implementation
+from implementations.context_parallel.load_balanced import LOAD_BALANCED
+from implementations.context_parallel.two_phase import two_phase
+from implementations.contract import FEATURES, Implementation
 from implementations.sequential import sequential
 from parity.__main__ import main
 from parity.compiled.depth import depth
-from parity.compiled.exchanged import RANKS, H, K, V, exchanged
+from parity.compiled.exchanged import RANKS, TOKENS_OF_A_PIECE, ZIGZAG, H, K, V, exchanged
 from parity.compiled.hlo import UnreadableProgram
-from parity.layouts import AXES
+from parity.layouts import AXES, over
 from parity.meshes import context_mesh
 
 
@@ -65,7 +67,7 @@ def test_every_exchange_has_the_depth_and_payload_that_it_says():
         "fold_ring": (RANKS, (RANKS - 1) * state + a_sum),
     }
     for name, (steps, elements) in wanted.items():
-        found = exchanged(by_name[name])
+        found = exchanged(by_name[name], over(RANKS))
         assert (found.depth[0], found.elements[0], found.growing, found.problem) == (steps, elements, False, None)
 
 
@@ -75,16 +77,90 @@ def gathers_everything(*inputs, scale, chunk_size, mesh, axes):
 
 
 def test_what_gathers_the_sequence_is_said_to_grow():
-    found = exchanged(Implementation("gathers", gathers_everything, context_parallel=True))
+    found = exchanged(Implementation("gathers", gathers_everything, context_parallel=True), over(RANKS))
     assert found.growing
     assert found.elements[0] > 1000
+
+
+def in_a_loop(tokens, axes):
+    """Every token on every rank, one a turn: the sequence is gathered in pieces that do not grow."""
+    return jax.lax.scan(lambda _, x: (None, jax.lax.all_gather(x, axes)), None, jnp.moveaxis(tokens, 1, 0))[1]
+
+
+def gathers_in_a_loop(q, k, v, g, beta, initial_state, *, scale, chunk_size, mesh, axes):
+    def local(*inputs):
+        return in_a_loop(inputs[2], axes).sum() + inputs[2], inputs[5]
+
+    tokens = PartitionSpec(None, axes)
+    specs = ((tokens,) * 5 + (PartitionSpec(),), (tokens, PartitionSpec()))
+    return jax.shard_map(local, mesh=mesh, in_specs=specs[0], out_specs=specs[1], check_vma=False)(
+        q, k, v, g, beta, initial_state
+    )
+
+
+def test_what_gathers_the_sequence_in_a_loop_is_said_to_grow():
+    """Each collective is small, and as many of them wait for one another as a rank has tokens."""
+    implementation = Implementation(
+        "loops", gathers_in_a_loop, context_parallel=True, supports=FEATURES - {"gradients"}
+    )
+    found = exchanged(implementation, over(RANKS))
+    tokens = 2 * TOKENS_OF_A_PIECE
+    assert (found.depth, found.elements) == ([tokens], [RANKS * tokens * (RANKS - 1) * V])
+    assert found.growing
+
+
+@pytest.mark.parametrize("missing", ["gradients", "unequal_head_sizes", "ragged"])
+def test_what_is_not_claimed_is_not_asked(missing):
+    def call(*inputs, chunk_size, **keywords):
+        tokens = inputs[2].shape[1] // RANKS
+        if missing == "unequal_head_sizes" and inputs[0].shape[-1] != inputs[2].shape[-1]:
+            raise ValueError("K is not V")
+        if missing == "ragged" and tokens % chunk_size:
+            raise ValueError("not a multiple of the chunk")
+        return two_phase(*inputs, chunk_size=chunk_size, **keywords)
+
+    found = exchanged(
+        Implementation("claims_less", call, context_parallel=True, supports=FEATURES - {missing}), over(RANKS)
+    )
+    assert found.problem is None
+    assert len(found.depth) == len(found.elements) == (1 if missing == "gradients" else 2)
+
+
+def test_what_claims_f64_alone_is_asked_in_f64():
+    def call(*inputs, **keywords):
+        assert all(x.dtype == jnp.float64 for x in inputs)
+        return two_phase(*inputs, **keywords)
+
+    found = exchanged(Implementation("f64_only", call, context_parallel=True, arithmetic={"f64": "f64"}), over(RANKS))
+    assert found.problem is None
+
+
+def test_in_zigzag_order_two_maps_of_a_rank_are_exchanged():
+    of_sequence, of_zigzag = (exchanged(LOAD_BALANCED, layout) for layout in (over(RANKS), ZIGZAG))
+    assert of_zigzag.implementation == "load_balanced, zigzag"
+    assert of_zigzag.elements[0] == 2 * of_sequence.elements[0]
+
+
+def test_what_jax_cannot_trace_has_a_row():
+    implementation = Implementation(
+        "foreign", two_phase, context_parallel=True, traceable=False, supports=FEATURES - {"gradients"}
+    )
+    assert "jax cannot trace it" in exchanged(implementation, over(RANKS)).problem
+
+
+def test_where_nothing_can_be_written_is_said_before_anything_is_compiled(tmp_path, capsys):
+    (tmp_path / "taken").write_text("")
+    assert main(["exchanged", "--implementation", "implementations:ALL", "--output", str(tmp_path / "taken")]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert "no directory can be made there" in printed.err
 
 
 def test_what_cannot_be_compiled_says_why_and_hides_no_other(tmp_path, capsys):
     def raises(*inputs, **keywords):
         raise ValueError("no such mesh")
 
-    found = exchanged(Implementation("raises", raises, context_parallel=True))
+    found = exchanged(Implementation("raises", raises, context_parallel=True), over(RANKS))
     assert found.problem == "ValueError: no such mesh"
     assert found.depth is found.elements is None
     assert main(["exchanged", "--implementation", "implementations:ALL", "--output", str(tmp_path)]) == 0

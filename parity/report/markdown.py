@@ -151,7 +151,7 @@ def _exchanges(found: Exchanges | None) -> str:
         return ""
     rows = []
     for row in found.rows:
-        counts = [str(x) for pair in (row.depth, row.elements) for x in (pair or ("-", "-"))]
+        counts = [str(x) for some in (row.depth, row.elements) for x in [*(some or ()), "-", "-"][:2]]
         grows = row.problem or ("yes" if row.growing else "no")
         rows.append((row.implementation, str(row.ranks), f"{row.key_size} x {row.value_size}", *counts, grows))
     header = (
