@@ -48,8 +48,10 @@ def check_inputs(x: Array, weight: Array, initial_state: Array) -> None:
     """Raise ValueError unless `x [B, T, D]`, `weight [D, W]` and `initial_state [B, W-1, D]` fit together, the last in
     the dtype of x: it holds tokens, and the final state of one call is the initial state of the next.
     """
-    if x.ndim != 3 or weight.ndim != 2 or weight.shape[0] != x.shape[2] or weight.shape[1] < 1:
-        raise ValueError(f"x must be [B, T, D] and weight [D, W] with W at least 1; got {x.shape} and {weight.shape}")
+    if x.ndim != 3 or weight.ndim != 2 or weight.shape[0] != x.shape[2] or not weight.size:
+        raise ValueError(f"x must be [B, T, D] and weight [D, W], D and W at least 1; got {x.shape} and {weight.shape}")
+    if not all(jnp.issubdtype(array.dtype, jnp.floating) for array in (x, weight)):
+        raise ValueError(f"x and weight must be floating point; got {x.dtype} and {weight.dtype}")
     shape = (x.shape[0], weight.shape[1] - 1, x.shape[2])
     if initial_state.shape != shape:
         raise ValueError(

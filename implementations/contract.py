@@ -15,6 +15,7 @@ import inspect
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from numbers import Integral
 from typing import Any, Literal, get_args
 
 import jax
@@ -54,6 +55,7 @@ class Implementation:
       `"bf16": "bf16"` where products are rounded to bf16 inside. A dtype that is absent is not applicable.
     - `context_parallel`: whether `call` takes `mesh` and `axes`.
     - `load_balanced`: whether it takes `piece_order` too: which piece of the sequence lies where along T, rank by rank.
+      It has a default, for it is left out where tokens lie in the order of the sequence.
     - `supports`: `gradients`, `grouped_heads` (Hv > Hk), `unequal_head_sizes` (K != V), `ragged` (the tokens of a
       rank are not a multiple of the chunk), `beta_above_one`, `several_axes` (`axes` names more than one axis),
       `other_axes` (rows and heads are sharded over axes that `axes` does not name). What is left out is reported as not
@@ -103,12 +105,13 @@ class Implementation:
             )
         if self.load_balanced and not self.context_parallel:
             raise ValueError(f"{self.name}: load_balanced is about the tokens of ranks; it needs context_parallel=True")
-        mesh = ("mesh", "axes") * self.context_parallel + ("piece_order",) * self.load_balanced
-        _check_signature(f"{self.name}: call", self.call, _INPUTS, ("scale", "chunk_size", *mesh))
-        if self.vjp is not None:
-            _check_signature(f"{self.name}: vjp", self.vjp, _INPUTS + _COTANGENTS, ("scale", "chunk_size", *mesh))
-        if self.stages is not None:
-            _check_signature(f"{self.name}: stages", self.stages, _INPUTS, ("scale", "chunk_size", *mesh))
+        mesh = ("mesh", "axes") * self.context_parallel
+        orders = ((), ("piece_order",))[: 1 + self.load_balanced]  # it is left out where tokens lie in sequence order
+        functions = {"call": (self.call, _INPUTS), "vjp": (self.vjp, _INPUTS + _COTANGENTS)}
+        for what, (function, positional) in (functions | {"stages": (self.stages, _INPUTS)}).items():
+            for order in orders if function is not None or what == "call" else ():
+                keywords = ("scale", "chunk_size", *mesh, *order)
+                _check_signature(f"{self.name}: {what}", function, positional, keywords)
 
 
 def _check_signature(what: str, function: Any, positional: tuple[str, ...], keywords: tuple[str, ...]) -> None:
@@ -161,7 +164,9 @@ def check_inputs(
             got = None if array is None else array.shape
             raise ValueError(f"with q {q.shape} and v {v.shape}, {name} must have shape {shape}; got {got}")
     dtypes = {name: x.dtype for name, x in zip(_INPUTS, (q, k, v, g, beta, initial_state), strict=True)}
-    if not all(jnp.issubdtype(dtype, jnp.floating) for dtype in dtypes.values()):
-        raise ValueError(f"every input must be floating point; got { {n: str(d) for n, d in dtypes.items()} }")
-    if not isinstance(chunk_size, int) or chunk_size < 1:
+    if not all(jnp.issubdtype(dtype, jnp.floating) and dtype.itemsize > 1 for dtype in dtypes.values()):
+        raise ValueError(
+            f"every input must be floating point, of 16 bits or more; got { {n: str(d) for n, d in dtypes.items()} }"
+        )
+    if not isinstance(chunk_size, Integral) or isinstance(chunk_size, bool) or chunk_size < 1:
         raise ValueError(f"chunk_size must be a positive integer; got {chunk_size!r}")

@@ -73,10 +73,12 @@ def test_sums_are_wide_and_results_as_narrow_as_the_tokens():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({0: jnp.zeros((2, 9))}, r"x must be \[B, T, D\] and weight \[D, W\] with W at least 1; got \(2, 9\)"),
-        ({1: jnp.zeros((4, 3))}, r"weight \[D, W\] with W at least 1; got \(2, 9, 3\) and \(4, 3\)"),
-        ({1: jnp.zeros((3, 0))}, r"W at least 1; got \(2, 9, 3\) and \(3, 0\)"),
-        ({1: jnp.zeros((3, 1, 4))}, r"weight \[D, W\] with W at least 1; got \(2, 9, 3\) and \(3, 1, 4\)"),
+        ({0: jnp.zeros((2, 9))}, r"x must be \[B, T, D\] and weight \[D, W\], D and W at least 1; got \(2, 9\)"),
+        ({1: jnp.zeros((4, 3))}, r"weight \[D, W\], D and W at least 1; got \(2, 9, 3\) and \(4, 3\)"),
+        ({1: jnp.zeros((3, 0))}, r"D and W at least 1; got \(2, 9, 3\) and \(3, 0\)"),
+        ({0: jnp.zeros((2, 9, 0)), 1: jnp.zeros((0, 4))}, r"D and W at least 1; got \(2, 9, 0\) and \(0, 4\)"),
+        ({1: jnp.zeros((3, 4), int)}, "x and weight must be floating point; got float32 and int32"),
+        ({1: jnp.zeros((3, 1, 4))}, r"weight \[D, W\], .*; got \(2, 9, 3\) and \(3, 1, 4\)"),
         ({2: jnp.zeros((2, 4, 3))}, r"the W - 1 tokens before x, \(2, 3, 3\) with x .*; got \(2, 4, 3\)"),
         ({2: jnp.zeros((1, 3, 3))}, r"\(2, 3, 3\) with x \(2, 9, 3\) and weight \(3, 4\); got \(1, 3, 3\)"),
         ({2: jnp.zeros((2, 3, 3), jnp.bfloat16)}, "must have the dtype of x, float32; got bfloat16: cast it"),

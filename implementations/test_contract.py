@@ -5,6 +5,7 @@ import functools
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from implementations.contract import FEATURES, Implementation, check_inputs
@@ -15,6 +16,10 @@ def call(q, k, v, g, beta, initial_state, *, scale, chunk_size):
 
 
 def call_on_a_mesh(q, k, v, g, beta, initial_state, *, scale, chunk_size, mesh, axes):
+    return v, initial_state
+
+
+def call_in_an_order(q, k, v, g, beta, initial_state, *, scale, chunk_size, mesh, axes, piece_order):
     return v, initial_state
 
 
@@ -110,6 +115,8 @@ def test_a_load_balanced_record_takes_the_order_of_pieces():
     assert not Implementation("kernel", call, context_parallel=True).load_balanced
     with pytest.raises(TypeError, match=r"cannot be called as .*mesh, axes, piece_order"):
         Implementation("kernel", call_on_a_mesh, context_parallel=True, load_balanced=True)
+    with pytest.raises(TypeError, match=r"cannot be called as .*mesh, axes\): missing a required .* 'piece_order'"):
+        Implementation("kernel", call_in_an_order, context_parallel=True, load_balanced=True)
     with pytest.raises(ValueError, match="kernel: load_balanced is about the tokens of ranks; it needs context_par"):
         Implementation("kernel", any_keyword, load_balanced=True)
 
@@ -274,7 +281,7 @@ def test_an_empty_axis_is_refused(name, axis):
         check(**{name: shape})
 
 
-@pytest.mark.parametrize("chunk_size", [0, -1, 16.0, "16", None])
+@pytest.mark.parametrize("chunk_size", [0, -1, 16.0, "16", None, True])
 @pytest.mark.usefixtures("unchecked")
 def test_a_chunk_size_that_is_no_positive_integer_is_refused(chunk_size):
     with pytest.raises(ValueError, match="chunk_size must be a positive integer"):
@@ -282,10 +289,18 @@ def test_a_chunk_size_that_is_no_positive_integer_is_refused(chunk_size):
 
 
 @pytest.mark.usefixtures("unchecked")
-def test_integers_are_refused(inputs):
+def test_a_chunk_size_may_be_an_integer_of_numpy(inputs):
+    check_inputs(*inputs(), chunk_size=np.int64(16))
+
+
+@pytest.mark.parametrize("dtype", ["int32", "float8_e4m3fn"])
+@pytest.mark.usefixtures("unchecked")
+def test_integers_and_eight_bits_are_refused(inputs, dtype):
     q, *rest = inputs()
-    with pytest.raises(ValueError, match=r"every input must be floating point; got .*'q': 'int32'"):
-        check_inputs(q.astype(jnp.int32), *rest, chunk_size=16)
+    with pytest.raises(
+        ValueError, match=rf"every input must be floating point, of 16 bits or more; got .*'q': '{dtype}'"
+    ):
+        check_inputs(q.astype(dtype), *rest, chunk_size=16)
 
 
 @pytest.mark.usefixtures("unchecked")

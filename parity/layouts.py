@@ -1,7 +1,7 @@
 """How a problem lies on a mesh: which axes number the ranks, which shard rows and heads, how tokens are ordered."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -74,19 +74,24 @@ _OUTER_AND_INNER = ("outer", "inner")
 TWO_BY_FOUR = Layout("2x4", (("outer", 2), ("inner", 4)), _OUTER_AND_INNER)
 FOUR_BY_TWO = Layout("4x2", (("outer", 4), ("inner", 2)), _OUTER_AND_INNER)
 ONE_BY_EIGHT = Layout("1x8", (("outer", 1), ("inner", 8)), _OUTER_AND_INNER)
-TWO_BY_TWO_BY_TWO = Layout("2x2x2", (("outer", 2), ("middle", 2), ("inner", 2)), ("outer", "middle", "inner"))
-# The ranks are not in the order of the devices.
+# The ranks are not in the order of the devices. That of two axes is its own inverse; that of three is not.
 MINOR_FIRST = Layout("2x4_minor_first", (("inner", 4), ("outer", 2)), _OUTER_AND_INNER)
+THREE_TURNED = Layout("2x2x2_turned", (("middle", 2), ("inner", 2), ("outer", 2)), ("outer", "middle", "inner"))
 BESIDE_DATA = Layout("2x2_beside_data2", (("data", 2), ("outer", 2), ("inner", 2)), _OUTER_AND_INNER)
 AROUND_TENSOR = Layout("2x2_around_tensor2", (("inner", 2), ("tensor", 2), ("outer", 2)), _OUTER_AND_INNER)
 BESIDE_BOTH = Layout("2_beside_data2_tensor2", (("data", 2), ("context", 2), ("tensor", 2)), AXES)
 
-SEVERAL_AXES = (TWO_BY_FOUR, FOUR_BY_TWO, ONE_BY_EIGHT, TWO_BY_TWO_BY_TWO, MINOR_FIRST)
+SEVERAL_AXES = (TWO_BY_FOUR, FOUR_BY_TWO, ONE_BY_EIGHT, THREE_TURNED, MINOR_FIRST)
 BESIDE_OTHERS = (BESIDE_DATA, AROUND_TENSOR, BESIDE_BOTH)
 
 # As softmax attention is balanced: rank r of R has pieces r and 2R - 1 - r.
 ZIGZAG = Layout("zigzag4", (("context", 4),), AXES, piece_order=(0, 7, 1, 6, 2, 5, 3, 4))
+ZIGZAG_MINOR_FIRST = replace(
+    ZIGZAG, name="zigzag2x2_minor_first", mesh=(("inner", 2), ("outer", 2)), axes=_OUTER_AND_INNER
+)
 # As nobody would lay them out: neighbours on one rank and far apart, in no order.
 SHUFFLED = Layout("shuffled2", (("context", 2),), AXES, piece_order=(5, 0, 3, 6, 2, 7, 1, 4))
 
-LAYOUTS = {layout.name: layout for layout in (*SEVERAL_AXES, *BESIDE_OTHERS, ZIGZAG, SHUFFLED)}
+OF_PIECES = (ZIGZAG, ZIGZAG_MINOR_FIRST, SHUFFLED)
+
+LAYOUTS = {layout.name: layout for layout in (*SEVERAL_AXES, *BESIDE_OTHERS, *OF_PIECES)}

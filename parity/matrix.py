@@ -10,7 +10,17 @@ from functools import cached_property
 from implementations import VARIANTS
 from implementations.contract import Dtype, Implementation
 from oracles.gated_delta_rule import GRADIENTS, QUANTITIES
-from parity.layouts import BESIDE_OTHERS, LAYOUTS, MINOR_FIRST, SEVERAL_AXES, SHUFFLED, ZIGZAG, Layout, over
+from parity.layouts import (
+    BESIDE_OTHERS,
+    LAYOUTS,
+    MINOR_FIRST,
+    SEVERAL_AXES,
+    SHUFFLED,
+    ZIGZAG,
+    ZIGZAG_MINOR_FIRST,
+    Layout,
+    over,
+)
 from parity.precision import DTYPES
 from parity.problem import Problem
 from parity.regimes import REGIMES
@@ -62,6 +72,7 @@ OF_VARIANTS = (
 OF_LOAD_BALANCED = (
     Row(RAGGED, DTYPES, SHARPEST, ranks=(ZIGZAG,)),
     Row(RAGGED, ("f64",), SHARPEST, ranks=(SHUFFLED,)),
+    Row(RAGGED, ("f64",), ("long_memory", "mixed_gates"), ranks=(ZIGZAG_MINOR_FIRST,)),
     Row(SHORT, ("f64",), (*SHARPEST, "zero_keys"), ranks=(ZIGZAG,)),
 )
 

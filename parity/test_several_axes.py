@@ -2,8 +2,11 @@
 
 from functools import partial
 
+import jax
+import jax.numpy as jnp
 import pytest
 
+from implementations.context_parallel.affine import apply
 from implementations.context_parallel.two_phase import two_phase
 from implementations.contract import Implementation
 from parity.faults.edits import Edit, edited
@@ -14,9 +17,10 @@ from parity.layouts import (
     MINOR_FIRST,
     ONE_BY_EIGHT,
     SHUFFLED,
+    THREE_TURNED,
     TWO_BY_FOUR,
-    TWO_BY_TWO_BY_TWO,
     ZIGZAG,
+    ZIGZAG_MINOR_FIRST,
     Layout,
     over,
 )
@@ -41,7 +45,7 @@ MISTAKES: dict[str, tuple[tuple[Edit, ...], tuple[Layout, ...], tuple[Layout, ..
             _ranks(_GIVEN, _GIVEN.replace("axes)", "axes[::-1])")),
             _ranks(_RETURNED, _RETURNED.replace("axes)", "axes[::-1])")),
         ),
-        (TWO_BY_FOUR, TWO_BY_TWO_BY_TWO, MINOR_FIRST),
+        (TWO_BY_FOUR, THREE_TURNED, MINOR_FIRST),
         (over(8), ONE_BY_EIGHT),
     ),
     "maps are gathered with the first axis minor": (
@@ -98,6 +102,48 @@ def test_a_permutation_in_the_order_of_the_mesh_is_seen():
     call = partial(two_phase, exchange=edited(f"{_PACKAGE}.exchange:ring", naive))
     assert not passes(call, MINOR_FIRST)
     assert passes(call, TWO_BY_FOUR)
+
+
+def gathered_in_the_order_of_the_mesh(pair, initial_state, axes, *, turned):
+    """`all_gather_prefix` by hand: what is gathered as the mesh has it is turned to the order of `axes`."""
+    sizes = {name: jax.lax.axis_size(name) for name in jax.sharding.get_abstract_mesh().axis_names}
+    in_mesh = tuple(name for name in sizes if name in axes)
+
+    def of_all(x):
+        of_axes = jax.lax.all_gather(x, in_mesh).reshape(*(sizes[name] for name in in_mesh), *x.shape)
+        rest = range(len(axes), of_axes.ndim)
+        return of_axes.transpose(*turned(in_mesh, axes), *rest).reshape(-1, *x.shape)
+
+    final_state, entering = jax.lax.scan(lambda h, each: (apply(each, h), h), initial_state, tuple(map(of_all, pair)))
+    return jnp.take(entering, jax.lax.axis_index(axes), axis=0), final_state
+
+
+def to_axes(in_mesh, axes):
+    return tuple(in_mesh.index(axis) for axis in axes)
+
+
+def its_inverse(in_mesh, axes):
+    return tuple(axes.index(axis) for axis in in_mesh)
+
+
+def test_an_order_of_axes_that_is_taken_for_its_inverse_is_seen():
+    """Of two axes it is its inverse, and of axes in the mesh's own order."""
+    right, wrong = (
+        partial(two_phase, exchange=partial(gathered_in_the_order_of_the_mesh, turned=turned))
+        for turned in (to_axes, its_inverse)
+    )
+    assert passes(right, THREE_TURNED)
+    assert not passes(wrong, THREE_TURNED)
+    assert passes(wrong, MINOR_FIRST)
+
+
+def test_ranks_of_pieces_that_are_numbered_in_another_order_are_seen():
+    """Pieces on one axis hide it, and ranks of one stretch never meet it."""
+    reversed_axes = _load_balanced("*x.shape[1:]), axes)", "*x.shape[1:]), axes[::-1])")
+    call = edited(f"{_PACKAGE}.load_balanced:load_balanced", reversed_axes)
+    assert not passes(call, ZIGZAG_MINOR_FIRST, load_balanced=True)
+    assert passes(call, ZIGZAG, load_balanced=True)
+    assert passes(call, SHUFFLED, load_balanced=True)
 
 
 @pytest.mark.parametrize("mistake", ORDERS)

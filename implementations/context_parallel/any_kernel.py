@@ -7,6 +7,7 @@ own map. The price is a second run of it, on V + K columns.
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -28,9 +29,12 @@ def context_parallel(kernel: Implementation, *, exchange: Exchange = all_gather_
     """The implementation `<kernel>_over_ranks`: `kernel` on each rank, once for its map and once for its tokens.
 
     It claims what `kernel` claims, and is differentiated as `kernel` is: by its `vjp` where it brings one. A kernel
-    that does not support K != V is asked for A and for B in a run of its own each.
-    Raises ValueError where `kernel` is context parallel already, or cannot be traced by jax.
+    that does not support K != V is asked for A and for B in a run of its own each, any other once with V + K columns.
+    Raises ValueError where `kernel` is context parallel already, or cannot be traced by jax, and TypeError where it is
+    no `Implementation`, or when it returns anything but `(o, final_state)`, like v and the initial state.
     """
+    if not isinstance(kernel, Implementation):
+        raise TypeError(f"kernel must be an Implementation, which says what it supports; got {kernel!r}")
     if kernel.context_parallel or not kernel.traceable:
         what = "is context parallel already" if kernel.context_parallel else "cannot be traced by jax"
         raise ValueError(f"{kernel.name} {what}: what becomes context parallel is a jax kernel for one device")
@@ -89,7 +93,7 @@ def _differentiable(kernel: Implementation, **keywords: object) -> Kernel:
     """`kernel.call`, with the gradients that the record brings."""
 
     def call(*inputs: Array) -> tuple[Array, Array]:
-        return kernel.call(*inputs, **keywords)
+        return _checked(kernel.name, kernel.call(*inputs, **keywords), v=inputs[2], initial_state=inputs[5])
 
     if kernel.vjp is None:
         return call
@@ -104,6 +108,15 @@ def _differentiable(kernel: Implementation, **keywords: object) -> Kernel:
     function = jax.custom_vjp(call)
     function.defvjp(forward, backward)
     return function
+
+
+def _checked(name: str, returned: Any, *, v: Array, initial_state: Array) -> tuple[Array, Array]:
+    wanted = [(x.shape, x.dtype) for x in (v, initial_state)]
+    got = [(x.shape, x.dtype) for x in returned] if isinstance(returned, tuple | list) else type(returned).__name__
+    if got != wanted:
+        forms = " and ".join(f"{dtype}{list(shape)}" for shape, dtype in wanted)
+        raise TypeError(f"{name} must return (o, final_state), like v and the initial state {forms}; it returned {got}")
+    return tuple(returned)
 
 
 CHUNKED_OVER_RANKS, SEQUENTIAL_OVER_RANKS = context_parallel(CHUNKED), context_parallel(SEQUENTIAL)

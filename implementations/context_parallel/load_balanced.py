@@ -17,7 +17,7 @@ from jaxtyping import Array, Float
 
 from implementations.chunked import chunk_step, join, prepare
 from implementations.context_parallel.affine import Affine, apply
-from implementations.context_parallel.ranks import Axes, check_call, gather, over_ranks
+from implementations.context_parallel.ranks import Axes, check_call, gather, over_ranks, pieces_in
 from implementations.context_parallel.three_phase import local_pass
 from implementations.context_parallel.two_phase import MapOfRank
 from implementations.contract import Implementation
@@ -52,7 +52,7 @@ def load_balanced(
     """
     check_call(q, k, v, g, beta, initial_state, chunk_size=chunk_size, mesh=mesh, axes=axes)
     ranks = math.prod(mesh.shape[axis] for axis in axes)
-    order = tuple(range(ranks)) if piece_order is None else tuple(piece_order)
+    order = tuple(range(ranks)) if piece_order is None else pieces_in(piece_order)
     check_pieces(order, ranks, tokens=v.shape[1])
     rows, held, tokens = v.shape[0], len(order) // ranks, v.shape[1] // len(order)
 

@@ -4,6 +4,7 @@ Ranks are numbered over a tuple of mesh axes, the first one major, whatever the 
 """
 
 import math
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -38,12 +39,14 @@ def check_call(
 
 def check_ranks(tokens: int, mesh: Mesh, axes: Axes) -> None:
     """Raise ValueError unless `axes` are distinct axes of `mesh` whose sizes multiply to a divisor of `tokens`."""
-    if not isinstance(axes, tuple) or not axes or len(set(axes)) != len(axes) or not set(axes) <= set(mesh.axis_names):
+    known = isinstance(axes, tuple) and all(axis in mesh.axis_names for axis in axes)
+    if not known or not axes or len(set(axes)) != len(axes):
         raise ValueError(f"axes must be a tuple of distinct axes of the mesh, {mesh.axis_names}; got {axes!r}")
     ranks = math.prod(mesh.shape[axis] for axis in axes)
     if tokens % ranks:
         raise ValueError(
-            f"T must be a multiple of the number of ranks, each holds T / R tokens; got T = {tokens}, R = {ranks}"
+            f"T must be a multiple of the number of ranks, each holds T / R tokens; got T = {tokens}, R = {ranks}: pad "
+            f"the sequence with g = k = v = q = 0, which the rule does not see"
         )
 
 
@@ -71,14 +74,23 @@ def check_layout(axes: Axes, **sequences: Any) -> None:
 
 def check_sequence_order(piece_order: Sequence[int] | None) -> None:
     """Raise ValueError unless `piece_order` is None or that of the sequence."""
-    if piece_order is not None and list(piece_order) != list(range(len(piece_order))):
+    order = pieces_in(piece_order)
+    if order != tuple(range(len(order))):
         raise ValueError(
             "the recurrence hands the state from each rank to the next, so that each must hold one stretch of tokens, "
             "in sequence order; in load-balanced (zigzag) order a rank holds several, and what enters one of them is "
             "not what the rank before it leaves: the result would be wrong, and nothing would say so. Lay the tokens "
             "out in sequence order, or use `load_balanced`, which takes them as they lie; "
-            f"got piece_order={tuple(piece_order)}"
+            f"got piece_order={order}"
         )
+
+
+def pieces_in(piece_order: Any) -> tuple[int, ...]:
+    """The numbers of the pieces, none where none are given. Raises ValueError where these are no integers."""
+    try:
+        return tuple(operator.index(piece) for piece in piece_order) if piece_order is not None else ()
+    except TypeError:
+        raise ValueError(f"piece_order must be a sequence of integers; got {piece_order!r}") from None
 
 
 def over_ranks(local: Callable[..., Any], mesh: Mesh, axes: Axes) -> Callable[..., Any]:

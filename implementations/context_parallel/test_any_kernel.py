@@ -4,6 +4,7 @@ import functools
 from dataclasses import replace
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -107,3 +108,27 @@ def test_what_cannot_become_context_parallel_is_refused(kernel, says):
 def test_tokens_that_cannot_be_split_are_refused(inputs):
     with pytest.raises(ValueError, match=r"T must be a multiple of the number of ranks.*got T = 40, R = 3"):
         context_parallel(CHUNKED).call(*inputs(TOKENS), mesh=mesh_of(context=3), **OVER_FIVE)
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_what_is_no_record_is_refused():
+    with pytest.raises(TypeError, match="kernel must be an Implementation, which says what it supports; got <function"):
+        context_parallel(CHUNKED.call)
+
+
+@pytest.mark.parametrize(
+    ("returned", "got"),
+    [
+        (lambda o, state: o, "it returned \\w*(Array|Tracer)"),
+        (lambda o, state: (o, jnp.swapaxes(state, 2, 3)), "and float64.* it returned"),
+        (lambda o, state: (o, state.astype("bfloat16")), "bfloat16"),
+        (lambda o, state: (o, state, state), "it returned"),
+    ],
+    ids=["o alone", "state transposed", "state in bf16", "three"],
+)
+@pytest.mark.usefixtures("unchecked")
+def test_a_kernel_that_returns_something_else_is_named(inputs, returned, got):
+    """Nothing that an exchange makes of it is said in its place, and no cast hides it."""
+    kernel = replace(CHUNKED, call=lambda *x, **keywords: returned(*CHUNKED.call(*x, **keywords)), stages=None)
+    with pytest.raises(TypeError, match=f"chunked must return .o, final_state., like v and the initial state .*{got}"):
+        context_parallel(kernel).call(*inputs(TOKENS), mesh=mesh_of(context=5), **OVER_FIVE)

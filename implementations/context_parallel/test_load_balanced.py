@@ -82,6 +82,21 @@ def test_an_order_that_cannot_be_is_refused(inputs, order, says):
         load_balanced(*inputs(TOKENS), mesh=mesh_of(context=4), axes=("context",), piece_order=order)
 
 
+@pytest.mark.parametrize("scheme", [two_phase, three_phase, load_balanced])
+@pytest.mark.parametrize("order", [(0.0, 1.0, 2.0, 3.0), (None, 0, 1, 2), 5, np.arange(4).reshape(2, 2)], ids=str)
+@pytest.mark.usefixtures("unchecked")
+def test_what_is_no_order_is_refused_before_anything_is_traced(inputs, scheme, order):
+    with pytest.raises(ValueError, match="piece_order must be a sequence of integers; got"):
+        scheme(*inputs(TOKENS), mesh=mesh_of(context=4), axes=("context",), piece_order=order)
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_an_order_may_be_an_array(inputs):
+    keywords = {"mesh": mesh_of(context=4), "axes": ("context",)}
+    found, wanted = (load_balanced(*inputs(TOKENS), piece_order=x, **keywords) for x in (np.arange(4), (0, 1, 2, 3)))
+    assert all(jnp.array_equal(a, b) for a, b in zip(found, wanted, strict=True))
+
+
 @pytest.mark.parametrize("scheme", [two_phase, three_phase])
 def test_a_scheme_for_the_order_of_the_sequence_refuses_another_and_says_why(inputs, scheme):
     keywords = {"mesh": mesh_of(context=4), "axes": ("context",)}
