@@ -56,9 +56,12 @@ def read(verdict: Verdict) -> str:
     wrong = [quantity for quantity in QUANTITIES if _is_wrong(verdict, quantity)]
     if not wrong:
         return ""
-    places = _places(verdict, [quantity for quantity in wrong if quantity in OUTPUTS] or wrong)
+    read_from = [quantity for quantity in wrong if quantity in OUTPUTS] or wrong
+    of = "" if read_from == wrong else f" (read from {' and '.join(read_from)})"
+    places = _places(verdict, read_from)
     rules: tuple[Callable[[Places], str], ...] = (_by_rank, _by_chunk, _by_head, _by_row)
-    lines = [_by_quantity(verdict, wrong), *(rule(places) for rule in rules if places.any)]
+    found = [rule(places) for rule in rules if places.any]
+    lines = [_by_quantity(verdict, wrong), *(f"{line}{of}" for line in found if line)]
     return "\n".join(f"    {line}" for line in lines if line)
 
 

@@ -82,6 +82,13 @@ def test_the_cotangent_goes_the_other_way(read):
     assert HAND_OVER not in read(off_in(PER_TOKEN, *tokens(OF_A_RANK)), ranks=4)
 
 
+def test_what_was_read_is_said_where_more_than_that_is_wrong(read):
+    """A gradient that is wrong on rank 0 has this sentence about the outputs in its message too."""
+    where = tokens(OF_A_RANK)
+    assert f"{HAND_OVER} (read from o)" in read(off_in(("o", *PER_TOKEN), *where), ranks=4)
+    assert HAND_OVER in read(off("o", *where), ranks=4)
+
+
 @pytest.mark.parametrize(
     ("where", "sentence"),
     [
