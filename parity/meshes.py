@@ -5,7 +5,6 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.experimental.multihost_utils import process_allgather
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from parity.layouts import Layout, over
@@ -61,7 +60,10 @@ def sharding(layout: Layout, *, over_tokens: bool) -> NamedSharding:
 
 
 def copies_agree(x: jax.Array | np.ndarray, layout: Layout | None, *, over_tokens: bool) -> bool:
-    """Whether devices that hold the same elements hold the same bits: all of them, or of a state those of one rank."""
+    """Whether devices that hold the same elements hold the same bits: all of them, or of a state those of one rank.
+
+    Where there are several processes, of the devices of this one.
+    """
     first: dict[tuple[str, int], bytes] = {}
     of_device = _holders(layout)
     parts = x.addressable_shards if isinstance(x, jax.Array) else []
@@ -75,9 +77,10 @@ def per_rank(x: jax.Array | np.ndarray, layout: Layout | None, *, over_tokens: b
     hold alike.
 
     Where a rank's devices hold an element, that copy is read, so that ranks that disagree are seen; other elements
-    are taken from the array as a whole. Where there are several processes, they ask together.
+    are taken from the array as a whole. Where there are several processes, this one has what its own devices hold, and
+    the rest is masked.
     """
-    whole = np.array(x) if getattr(x, "is_fully_addressable", True) else process_allgather(x, tiled=True)
+    whole = _known(x, wherever_it_lies=over_tokens or layout is None)
     if layout is None:
         return [whole]
     of_device = _holders(layout)
@@ -91,6 +94,16 @@ def per_rank(x: jax.Array | np.ndarray, layout: Layout | None, *, over_tokens: b
     tokens = whole.shape[1] // layout.ranks
     starts = [layout.place(rank) * tokens for rank in range(layout.ranks)]
     return [copy[:, start : start + tokens] for copy, start in zip(copies, starts, strict=True)]
+
+
+def _known(x: jax.Array | np.ndarray, *, wherever_it_lies: bool) -> np.ndarray:
+    """All of it; of several processes, what devices of this one hold or, where each device has its own, nothing yet."""
+    if not isinstance(x, jax.Array) or jax.process_count() == 1:
+        return np.array(x)
+    known = np.ma.MaskedArray(np.zeros(x.shape, x.dtype), mask=True)
+    for part in x.addressable_shards if wherever_it_lies else ():
+        known[part.index] = np.asarray(part.data)
+    return known
 
 
 def as_it_lies(x: np.ndarray, layout: Layout | None) -> np.ndarray:

@@ -201,7 +201,7 @@ def test_what_is_right_as_a_whole_is_said(read):
 def test_places_of_the_outputs_are_read_where_those_are_wrong(read):
     """The gradients of a wrong output are wrong in places of their own."""
     found = read(lambda values: (off("o", ALL, ALL, 2)(values), off_in(PER_TOKEN)(values)))
-    assert "wrong in value head 2 only" in found
+    assert "wrong in value head 2 only (read from o)" in found
 
 
 def test_what_is_not_finite_is_wrong(read):

@@ -9,11 +9,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
 
-from parity.processes.worker import cases_of
+from parity.processes.join import joined
+from parity.processes.worker import answer_file, cases_of
 from parity.run import Answer
 from parity.tolerances.provenance import ROOT
 
@@ -27,14 +28,30 @@ class ProcessFailed(Exception):
 
 @dataclass
 class Process:
-    """One of them, where it leaves its progress, and when that was last seen to grow."""
+    """One of them, where it leaves its progress and its answers, and when its progress was last seen to grow."""
 
     index: int
     popen: subprocess.Popen[bytes]
     progress: Path
     errors: Path
+    answers: Sequence[Path]
     heard: float
     size: int = 0
+    group_has_ended: bool = False
+
+    @property
+    def status(self) -> int | None:
+        """As last heard."""
+        return self.popen.returncode
+
+    @property
+    def has_died(self) -> bool:
+        """Whatever its status: code under test may end a process well."""
+        return self.status is not None and (self.status != 0 or not self.has_answered)
+
+    @property
+    def has_answered(self) -> bool:
+        return all(file.exists() for file in self.answers)
 
     @property
     def doing(self) -> str:
@@ -50,30 +67,37 @@ class Process:
         size = self.progress.stat().st_size if self.progress.exists() else 0
         if size != self.size:
             self.size, self.heard = size, time.monotonic()
+        if self.popen.poll() is not None:
+            _end(self)
 
 
 def answers(spec: str, *, processes: int = 2, devices: int = 4, patience: float = PATIENCE) -> list[Answer]:
     """The answers to the cases that `package.module:NAME` holds, of `processes` with `devices` CPU devices each: every
-    rank's piece from the process that holds it.
+    rank's piece from the processes that hold it.
 
-    Raises ProcessFailed where one ends early, or says nothing for `patience` seconds; no process is left then either.
+    Raises ProcessFailed where one ends before it has answered, or says nothing for `patience` seconds; no process is
+    left then either, nor any that they have started.
     """
-    with tempfile.TemporaryDirectory() as directory:
+    cases = range(len(cases_of(spec)))
+    with tempfile.TemporaryDirectory() as name, ExitStack() as ends:
+        directory, port = Path(name), _free_port()
         running: list[Process] = []
-        try:
-            with socket.socket() as free:
-                free.bind(("localhost", 0))
-                port = free.getsockname()[1]
-            for index in range(processes):
-                running.append(_start(index, Path(directory), spec, (port, index, processes, devices)))
-            _wait(running, patience)
-            return [_joined(Path(directory), number, processes) for number in range(len(cases_of(spec)))]
-        finally:
-            for process in running:
-                _end(process)
+        for index in range(processes):
+            files = [answer_file(directory, number, index) for number in cases]
+            running.append(_start(index, directory, spec, (port, index, processes, devices), files))
+            ends.callback(_end, running[-1])
+        _wait(running, patience)
+        return [joined([_left_in(process.answers[number]) for process in running]) for number in cases]
 
 
-def _start(index: int, directory: Path, spec: str, numbers: Sequence[int]) -> Process:
+def _free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port: int = free.getsockname()[1]
+        return port
+
+
+def _start(index: int, directory: Path, spec: str, numbers: Sequence[int], answers: Sequence[Path]) -> Process:
     errors = directory / f"errors-{index}"
     command = [sys.executable, "-m", "parity.processes.worker", spec, str(directory), *map(str, numbers)]
     with errors.open("wb") as file:
@@ -85,19 +109,19 @@ def _start(index: int, directory: Path, spec: str, numbers: Sequence[int]) -> Pr
             stderr=file,
             start_new_session=True,
         )
-    return Process(index, popen, directory / f"progress-{index}", errors, time.monotonic())
+    return Process(index, popen, directory / f"progress-{index}", errors, answers, time.monotonic())
 
 
 def _wait(running: Sequence[Process], patience: float) -> None:
-    """Until all have ended well. Raises ProcessFailed."""
-    while not all(process.popen.poll() == 0 for process in running):
+    """Until all have answered and ended. Raises ProcessFailed."""
+    while any(process.status is None for process in running):
         time.sleep(0.1)
         for process in running:
             process.listen()
-            status = process.popen.poll()
-            if status:
-                raise _failed(running, f"process {process.index} of {len(running)} ended with exit status {status}")
-        silent = [x for x in running if x.popen.poll() is None and time.monotonic() - x.heard > patience]
+        dead = [process for process in running if process.has_died]
+        if dead:
+            raise _failed(running, "\n".join(_fate(process, len(running)) for process in dead))
+        silent = [x for x in running if x.status is None and time.monotonic() - x.heard > patience]
         if silent:
             for process in silent:
                 process.popen.send_signal(signal.SIGUSR1)  # it writes the stacks of its threads
@@ -106,33 +130,28 @@ def _wait(running: Sequence[Process], patience: float) -> None:
             raise _failed(running, f"process {which} of {len(running)}: nothing said for {patience:g} seconds")
 
 
+def _fate(process: Process, processes: int) -> str:
+    early = "" if process.has_answered or process.status else " before it had answered"
+    return f"process {process.index} of {processes} ended with exit status {process.status}{early}"
+
+
 def _failed(running: Sequence[Process], what: str) -> ProcessFailed:
     each = [f"process {x.index} {x.doing}; what it has written last:\n{x.last_words}" for x in running]
     return ProcessFailed("\n".join([what, *each]))
 
 
 def _end(process: Process) -> None:
-    """It, and whatever it has started."""
-    pipe: IO[bytes] | None = process.popen.stdin
-    if process.popen.poll() is None:
+    """It, and whatever it has started, which does not end with it."""
+    if process.group_has_ended:
+        return  # by now the number may be another's
+    with suppress(ProcessLookupError):
         os.killpg(process.popen.pid, signal.SIGKILL)
     process.popen.wait()
-    if pipe is not None:
-        pipe.close()
+    if process.popen.stdin is not None:
+        process.popen.stdin.close()
+    process.group_has_ended = True
 
 
-def _joined(directory: Path, number: int, processes: int) -> Answer:
-    """One answer of those that the processes have left."""
-    parts: list[Answer] = [pickle.loads((directory / f"{number}-{index}").read_bytes()) for index in range(processes)]
-
-    def of(pieces: list[dict[str, list[Any]]]) -> dict[str, list[Any]]:
-        in_all = [quantity for quantity in pieces[0] if all(quantity in x for x in pieces)]
-        return {quantity: list(map(_the_one, *(x[quantity] for x in pieces))) for quantity in in_all}
-
-    failures = {quantity: text for part in parts for quantity, text in part.failures.items()}
-    return Answer(of([part.pieces for part in parts]), failures, of([part.in_vjp for part in parts]))
-
-
-def _the_one(*pieces: Any) -> Any:
-    """Of a rank: from the process that holds it."""
-    return next(piece for piece in pieces if piece is not None)
+def _left_in(file: Path) -> Answer:
+    answer: Answer = pickle.loads(file.read_bytes())
+    return answer

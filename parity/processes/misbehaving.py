@@ -1,6 +1,7 @@
-"""Code that goes wrong on one of several processes, for the tests of what is then said."""
+"""Code that goes wrong on several processes or on one of them, for the tests of what is then said and what is left."""
 
 import os
+import subprocess
 import time
 from typing import Any
 
@@ -18,6 +19,16 @@ def _dies(*inputs: jax.Array, **keywords: Any) -> tuple[jax.Array, jax.Array]:
     if jax.process_index() == 1:
         os._exit(7)
     return two_phase(*inputs, **keywords)
+
+
+def _leaves(*inputs: jax.Array, **keywords: Any) -> tuple[jax.Array, jax.Array]:
+    if jax.process_index() == 1:
+        os._exit(0)
+    return two_phase(*inputs, **keywords)
+
+
+def _all_leave(*inputs: jax.Array, **keywords: Any) -> tuple[jax.Array, jax.Array]:
+    os._exit(0)
 
 
 def _sleeps(*inputs: jax.Array, **keywords: Any) -> tuple[jax.Array, jax.Array]:
@@ -39,9 +50,14 @@ def _is_wrong_there(*inputs: jax.Array, **keywords: Any) -> tuple[jax.Array, jax
 
 
 def _one_case(name: str, call: Any) -> tuple[Case, ...]:
-    implementation = Implementation(name, call, {"f64": "f64"}, context_parallel=True)
+    def beside_another(*inputs: jax.Array, **keywords: Any) -> tuple[jax.Array, jax.Array]:
+        subprocess.Popen(["sleep", "120"])  # longer than any of the tests
+        return call(*inputs, **keywords)
+
+    implementation = Implementation(name, beside_another, {"f64": "f64"}, context_parallel=True)
     return (Case(implementation, Problem("typical", SHORT, "f64"), over(8)),)
 
 
 DIES, SLEEPS, RAISES = _one_case("dies", _dies), _one_case("sleeps", _sleeps), _one_case("raises", _raises)
+LEAVES, ALL_LEAVE = _one_case("leaves", _leaves), _one_case("all_leave", _all_leave)
 WRONG = _one_case("wrong", _is_wrong_there)

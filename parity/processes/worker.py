@@ -1,7 +1,8 @@
 """One of several processes: `python -m parity.processes.worker CASES DIRECTORY PORT INDEX PROCESSES DEVICES`.
 
-It joins the others, runs every case, and leaves in DIRECTORY what its own ranks hold. Started by `launch`, which reads
-`progress-INDEX` to know that it is alive. It ends when its standard input does: it never outlives who started it.
+It joins the others, runs every case, and leaves in DIRECTORY what its own devices hold. Started by `launch`, which
+reads `progress-INDEX` to know that it is alive. It ends when its standard input does, with all that it has started:
+none outlives who started it.
 """
 
 import faulthandler
@@ -12,15 +13,12 @@ import signal
 import sys
 import threading
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import jax
 
 from parity.devices import simulate
 from parity.matrix import Case
-from parity.meshes import mesh_of
 from parity.run import Answer, run
 
 JOIN_WITHIN = 30  # seconds
@@ -40,10 +38,10 @@ def main(arguments: Sequence[str]) -> None:
     jax.distributed.initialize(f"localhost:{port}", processes, index, initialization_timeout=JOIN_WITHIN)
     for number, case in enumerate(cases_of(spec)):
         print(f"runs {case.name}", file=progress)
-        answer = _of_its_own_ranks(case, run(case.implementation, case.problem, case.over))
+        answer = run(case.implementation, case.problem, case.over)
         for quantity, failure in answer.failures.items():  # it alone may have failed, and the others wait for it
             print(f"{quantity} of {case.name}: {failure}", file=sys.stderr, flush=True)
-        (Path(directory) / f"{number}-{index}").write_bytes(pickle.dumps(answer))
+        _leave(answer, answer_file(Path(directory), number, index))
     print("leaves the others", file=progress)
     jax.distributed.shutdown()
 
@@ -55,22 +53,21 @@ def cases_of(spec: str) -> Sequence[Case]:
     return cases
 
 
-def _of_its_own_ranks(case: Case, answer: Answer) -> Answer:
-    """Pieces of ranks on other processes are left empty: this one has them at second hand."""
-    here = jax.process_index()
-    devices = mesh_of(case.layout).devices.ravel()
-    mine = {case.layout.holder(i) for i, device in enumerate(devices) if device.process_index == here}
+def answer_file(directory: Path, number: int, index: int) -> Path:
+    """Where process `index` leaves its answer to the case of that number."""
+    return directory / f"{number}-{index}"
 
-    def of(pieces: dict[str, list[Any]]) -> dict[str, list[Any]]:
-        ranks = range(case.ranks)
-        return {q: [x[r] if case.layout.holder_of(r) in mine else None for r in ranks] for q, x in pieces.items()}
 
-    return replace(answer, pieces=of(answer.pieces), in_vjp=of(answer.in_vjp))
+def _leave(answer: Answer, file: Path) -> None:
+    """All of it at once: whoever dies here has not answered."""
+    unfinished = file.with_name(f"{file.name}-unfinished")
+    unfinished.write_bytes(pickle.dumps(answer))
+    unfinished.replace(file)
 
 
 def _end_with_standard_input() -> None:
     sys.stdin.read()
-    os._exit(1)
+    os.killpg(os.getpgrp(), signal.SIGKILL)
 
 
 if __name__ == "__main__":
