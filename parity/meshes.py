@@ -59,17 +59,21 @@ def sharding(layout: Layout, *, over_tokens: bool) -> NamedSharding:
     return NamedSharding(mesh_of(layout), spec)
 
 
-def copies_agree(x: jax.Array | np.ndarray, layout: Layout | None, *, over_tokens: bool) -> bool:
-    """Whether devices that hold the same elements hold the same bits: all of them, or of a state those of one rank.
+def copies_that_differ(x: jax.Array | np.ndarray, layout: Layout | None, *, over_tokens: bool) -> list[tuple[int, int]]:
+    """Devices that do not hold the bits of the first one, `(first, other)`, of those that should: all that hold the
+    same elements, or of a state those of one rank.
 
     Where there are several processes, of the devices of this one.
     """
-    first: dict[tuple[str, int], bytes] = {}
+    first: dict[tuple[str, int], tuple[int, bytes]] = {}
     of_device = _holders(layout)
-    parts = x.addressable_shards if isinstance(x, jax.Array) else []
-    keys = [(str(part.index), 0 if over_tokens else of_device.get(part.device.id, 0)) for part in parts]
-    held = [np.asarray(part.data).tobytes() for part in parts]
-    return all(first.setdefault(key, bits) == bits for key, bits in zip(keys, held, strict=True))
+    differ = []
+    for part in x.addressable_shards if isinstance(x, jax.Array) else ():
+        key = (str(part.index), 0 if over_tokens else of_device.get(part.device.id, 0))
+        device, bits = first.setdefault(key, (part.device.id, np.asarray(part.data).tobytes()))
+        if np.asarray(part.data).tobytes() != bits:
+            differ.append((device, part.device.id))
+    return differ
 
 
 def per_rank(x: jax.Array | np.ndarray, layout: Layout | None, *, over_tokens: bool) -> list[np.ndarray]:

@@ -14,7 +14,7 @@ from implementations.contract import Dtype, Implementation
 from oracles.gated_delta_rule import GRADIENTS, INPUTS, OUTPUTS, QUANTITIES
 from parity.compilation import jit_for_few_runs
 from parity.layouts import Layout, over
-from parity.meshes import as_it_lies, copies_agree, per_rank, place
+from parity.meshes import as_it_lies, copies_that_differ, per_rank, place
 from parity.meshes import keywords as keywords_of_mesh
 from parity.problem import Problem
 from parity.shapes import Shape
@@ -152,9 +152,12 @@ def _violation(quantity: str, got: Any, like: jax.Array, layout: Layout | None) 
     if wrong:
         return wrong
     over_tokens = quantity not in REPLICATED
-    if not copies_agree(got, layout, over_tokens=over_tokens):
+    differ = copies_that_differ(got, layout, over_tokens=over_tokens)
+    if differ:
         what = "tokens of it" if over_tokens else "part of it for one rank"
-        return f"{quantity}: devices that hold the same {what} do not agree"
+        each = ", ".join(f"{first} and {other}" for first, other in differ[:4])
+        more = f" and {len(differ) - 4} pairs more" if len(differ) > 4 else ""
+        return f"{quantity}: devices that hold the same {what} do not agree: {each}{more}"
     return None
 
 

@@ -6,7 +6,7 @@ import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
 from parity.layouts import BESIDE_BOTH, BESIDE_DATA, LAYOUTS, MINOR_FIRST, SHUFFLED, ZIGZAG, over
-from parity.meshes import copies_agree, keywords, mesh_of, per_rank, place
+from parity.meshes import copies_that_differ, keywords, mesh_of, per_rank, place
 from parity.shapes import RAGGED, SHORT, SINGLE, UNEVEN, WIDE
 
 EVERY = {"one_axis": over(4), **LAYOUTS}
@@ -67,8 +67,8 @@ def test_a_copy_of_a_state_is_read_from_the_devices_of_its_rank(layout):
     state = jax.make_array_from_single_device_arrays((2, 2), whole, parts)
     found = [int(copy[0, 0]) for copy in per_rank(state, layout, over_tokens=False)]
     assert found == [layout.holder_of(rank) for rank in range(layout.ranks)]
-    assert copies_agree(state, layout, over_tokens=False)
-    assert not copies_agree(state, layout, over_tokens=True) or layout.holders == 1
+    assert copies_that_differ(state, layout, over_tokens=False) == []
+    assert copies_that_differ(state, layout, over_tokens=True) or layout.holders == 1
 
 
 @pytest.mark.parametrize("layout", [BESIDE_DATA, BESIDE_BOTH], ids=lambda layout: layout.name)
@@ -76,7 +76,10 @@ def test_devices_of_one_rank_that_hold_different_states_are_seen(layout):
     mesh = mesh_of(layout)
     parts = [jax.device_put(np.full((2, 2), i), device) for i, device in enumerate(mesh.devices.ravel())]
     state = jax.make_array_from_single_device_arrays((2, 2), NamedSharding(mesh, PartitionSpec()), parts)
-    assert not copies_agree(state, layout, over_tokens=False)
+    differ = copies_that_differ(state, layout, over_tokens=False)
+    ids = [device.id for device in mesh.devices.ravel()]
+    assert all(layout.holder(ids.index(first)) == layout.holder(ids.index(other)) for first, other in differ)
+    assert len(differ) == layout.devices - layout.holders
 
 
 def test_pieces_lie_as_the_order_says():
