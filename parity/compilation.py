@@ -5,7 +5,7 @@ from typing import Any
 
 import jax
 
-# More than half of a compilation for CPUs is LLVM's optimisation of code that then runs for milliseconds. XLA's own
+# Two fifths of a compilation for CPUs are LLVM's optimisation of code that then runs for milliseconds. XLA's own
 # passes are the same without it, and so are the operations and their order.
 _OF_CPUS = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 

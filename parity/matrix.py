@@ -50,7 +50,7 @@ GATE = (
     Row(ALIGNED, DTYPES, (*SHARPEST, "orthogonal_write"), ranks=(8,)),
     Row(UNEVEN, DTYPES, (*SHARPEST, "zero_keys"), ranks=(1,)),
     Row(UNEVEN, ("f64",), SHARPEST, ranks=(5,)),
-    # To certify K = V = 128 takes ten times as long as any other: few regimes, and every dtype.
+    # To certify K = V = 128 takes several times as long as any other: few regimes, and every dtype.
     Row(WIDE, ("f64",), ("typical", "strong_decay"), ranks=(2,)),
     Row(WIDE, ("f32",), ("repeated_keys",), ranks=(2,)),
     Row(WIDE, ("bf16",), ("zero_keys",), ranks=(2,)),

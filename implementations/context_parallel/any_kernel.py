@@ -112,7 +112,8 @@ def _differentiable(kernel: Implementation, **keywords: object) -> Kernel:
 
 def _checked(name: str, returned: Any, *, v: Array, initial_state: Array) -> tuple[Array, Array]:
     wanted = [(x.shape, x.dtype) for x in (v, initial_state)]
-    got = [(x.shape, x.dtype) for x in returned] if isinstance(returned, tuple | list) else type(returned).__name__
+    several = isinstance(returned, tuple | list) and all(hasattr(x, "dtype") for x in returned)
+    got = [(x.shape, x.dtype) for x in returned] if several else f"{type(returned).__name__}: {returned!r}"
     if got != wanted:
         forms = " and ".join(f"{dtype}{list(shape)}" for shape, dtype in wanted)
         raise TypeError(f"{name} must return (o, final_state), like v and the initial state {forms}; it returned {got}")

@@ -9,6 +9,7 @@ from pathlib import Path
 import jax
 
 import implementations
+from implementations.context_parallel.load_balanced import zigzag
 from implementations.contract import Implementation
 from parity.compiled.collectives import collectives
 from parity.compiled.depth import depth
@@ -21,8 +22,7 @@ from parity.shapes import Shape
 from parity.tolerances.provenance import provenance
 
 RANKS, PIECES = 8, 16
-# As softmax attention is balanced: rank r has pieces r and 2R - 1 - r.
-ZIGZAG = replace(over(RANKS), piece_order=tuple(piece for r in range(RANKS) for piece in (r, PIECES - 1 - r)))
+ZIGZAG = replace(over(RANKS), piece_order=zigzag(RANKS))
 # No two sizes are the same, and none is T or a rank's or a piece's part of it.
 B, H, K, V, CHUNK_SIZE = 1, 2, 12, 20, 8
 TOKENS_OF_A_PIECE, ALIGNED_TOKENS_OF_A_PIECE = 7, 2 * CHUNK_SIZE
