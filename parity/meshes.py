@@ -117,6 +117,7 @@ def as_it_lies(x: np.ndarray, layout: Layout | None) -> np.ndarray:
     return x.reshape(batch, len(order), tokens // len(order), *rest)[:, np.array(order)].reshape(x.shape)
 
 
+@cache
 def _holders(layout: Layout | None) -> dict[int, int]:
     """Whose tokens each device of the mesh holds, by the device's id."""
     if layout is None:

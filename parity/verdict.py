@@ -78,32 +78,37 @@ def judge_answer(case: Case, answer: Answer) -> Verdict:
     """The verdict on an `answer` that the case has given. Raises UncertifiedOracle."""
     wanted = truth(case.problem)
     asked = [q for q in QUANTITIES if q in answer.pieces or q in answer.failures]
-    return Verdict(case, {(r, q): _find(case, wanted, answer, r, q) for r in range(case.ranks) for q in asked})
+    found = {quantity: _find(case, wanted, answer, quantity) for quantity in asked}
+    return Verdict(case, {(rank, q): found[q][rank] for rank in range(case.ranks) for q in asked})
 
 
-def _find(case: Case, wanted: Truth, answer: Answer, rank: int, quantity: str) -> Finding:
-    dtype = case.problem.dtype
+def _find(case: Case, wanted: Truth, answer: Answer, quantity: str) -> list[Finding]:
+    """Of one quantity, by rank."""
     allowed = resolve(
         _arithmetic(case),
         implementation=case.implementation.name,
-        dtype=dtype,
+        dtype=case.problem.dtype,
         quantity=quantity,
         regime=case.problem.regime,
         platform=current(),
     )
     if quantity in answer.failures:
-        infinite = np.full((1, 1, 1), np.inf)
-        return Finding(rank, quantity, infinite, allowed.units, allowed.name, np.inf, None, answer.failures[quantity])
-    returned = [answers[quantity][rank] for answers in (answer.pieces, answer.in_vjp) if quantity in answers]
-    found = (_measure(case, wanted, allowed, rank, quantity, piece) for piece in returned)
-    return max(found, key=lambda finding: finding.worst_units)
+        why, infinite = answer.failures[quantity], np.full((1, 1, 1), np.inf)
+        return [
+            Finding(rank, quantity, infinite, allowed.units, allowed.name, np.inf, None, why)
+            for rank in range(case.ranks)
+        ]
+    returned = [answers[quantity] for answers in (answer.pieces, answer.in_vjp) if quantity in answers]
+    found = [_measure(case, wanted, allowed, quantity, pieces) for pieces in returned]
+    return [max(of_rank, key=lambda finding: finding.worst_units) for of_rank in zip(*found, strict=True)]
 
 
-def _measure(case: Case, wanted: Truth, allowed: Row, rank: int, quantity: str, piece: np.ndarray) -> Finding:
+def _measure(case: Case, wanted: Truth, allowed: Row, quantity: str, pieces: list[np.ndarray]) -> list[Finding]:
+    """By rank. A block is of one rank's tokens: all ranks are measured at once, as rows of a batch."""
     arithmetic, output = _arithmetic(case), dtype_of(quantity, case.problem.dtype)
-    got = per_token(quantity, piece.astype(np.float64))
-    first = 0 if quantity in REPLICATED else rank * got.shape[1]
-    want, kappa = (x[:, first : first + got.shape[1]] for x in (wanted.values[quantity], wanted.kappa[quantity]))
+    batch = len(pieces[0])
+    got = np.concatenate([per_token(quantity, piece.astype(np.float64)) for piece in pieces])
+    want, kappa = (_by_rank(x[quantity], len(pieces), quantity) for x in (wanted.values, wanted.kappa))
     # Sums of small integers are exact in f32 and f64, not in bf16: who computes in that is held to the unit.
     exact = case.problem.is_exact and arithmetic != "bf16"
     if exact:
@@ -116,8 +121,21 @@ def _measure(case: Case, wanted: Truth, allowed: Row, rank: int, quantity: str, 
         u_out=0.0 if exact else UNIT_ROUNDOFF[output],
         floor=SMALLEST_NORMAL[arithmetic],
     )
-    worst = _worst(piece, got, want, found, quantity, first)
-    return Finding(rank, quantity, found, allowed.units, allowed.name, _relative_error(got, want), worst)
+    findings = []
+    for rank, piece in enumerate(pieces):
+        rows = slice(rank * batch, (rank + 1) * batch)
+        first = 0 if quantity in REPLICATED else rank * got.shape[1]
+        worst = _worst(piece, got[rows], want[rows], found[rows], quantity, first)
+        error = _relative_error(got[rows], want[rows])
+        findings.append(Finding(rank, quantity, found[rows], allowed.units, allowed.name, error, worst))
+    return findings
+
+
+def _by_rank(x: np.ndarray, ranks: int, quantity: str) -> np.ndarray:
+    """What each rank should hold, `[ranks B, T / ranks, H, size]`: its own tokens, or the whole state."""
+    if quantity in REPLICATED:
+        return np.concatenate([x] * ranks)
+    return np.concatenate(np.split(x, ranks, axis=1))
 
 
 def _arithmetic(case: Case) -> Dtype:
