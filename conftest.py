@@ -1,5 +1,6 @@
 """Before jax starts: eight CPU devices, and shapes in annotations that are checked on every call."""
 
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +10,8 @@ from jaxtyping import install_import_hook
 from parity.devices import simulate
 
 simulate(8)
+# Of the workers, which inherit it: they share the cores already, and BLAS threads beside them wait for each other.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
 def _with_shapes() -> Iterator[str]:
