@@ -98,9 +98,8 @@ def _times(row, factor):
 def test_a_judge_that_looks_at_the_first_rank_alone_shows(before, monkeypatch):
     find = parity.verdict._find
 
-    def only_the_first(case, wanted, answer, rank, quantity):
-        found = find(case, wanted, answer, rank, quantity)
-        return replace(found, units=found.units * (rank == 0))
+    def only_the_first(case, wanted, answer, quantity):
+        return [replace(found, units=found.units * (found.rank == 0)) for found in find(case, wanted, answer, quantity)]
 
     monkeypatch.setattr(parity.verdict, "_find", only_the_first)
     assert less(before) == {x.name for x in before if x.name.endswith("on rank 1 of 2")} != set()
