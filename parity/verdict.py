@@ -100,13 +100,12 @@ def _find(case: Case, wanted: Truth, answer: Answer, quantity: str) -> list[Find
         ]
     returned = [answers[quantity] for answers in (answer.pieces, answer.in_vjp) if quantity in answers]
     found = [_measure(case, wanted, allowed, quantity, pieces) for pieces in returned]
-    return [max(of_rank, key=lambda finding: finding.worst_units) for of_rank in zip(*found, strict=True)]
+    return [max((x[rank] for x in found), key=lambda finding: finding.worst_units) for rank in range(case.ranks)]
 
 
 def _measure(case: Case, wanted: Truth, allowed: Row, quantity: str, pieces: list[np.ndarray]) -> list[Finding]:
     """By rank. A block is of one rank's tokens: all ranks are measured at once, as rows of a batch."""
     arithmetic, output = _arithmetic(case), dtype_of(quantity, case.problem.dtype)
-    batch = len(pieces[0])
     got = np.concatenate([per_token(quantity, piece.astype(np.float64)) for piece in pieces])
     want, kappa = (_by_rank(x[quantity], len(pieces), quantity) for x in (wanted.values, wanted.kappa))
     # Sums of small integers are exact in f32 and f64, not in bf16: who computes in that is held to the unit.
@@ -123,11 +122,11 @@ def _measure(case: Case, wanted: Truth, allowed: Row, quantity: str, pieces: lis
     )
     findings = []
     for rank, piece in enumerate(pieces):
-        rows = slice(rank * batch, (rank + 1) * batch)
+        x, truth_of_x, in_units = (np.split(of_all, len(pieces))[rank] for of_all in (got, want, found))
         first = 0 if quantity in REPLICATED else rank * got.shape[1]
-        worst = _worst(piece, got[rows], want[rows], found[rows], quantity, first)
-        error = _relative_error(got[rows], want[rows])
-        findings.append(Finding(rank, quantity, found[rows], allowed.units, allowed.name, error, worst))
+        worst = _worst(piece, x, truth_of_x, in_units, quantity, first)
+        error = _relative_error(x, truth_of_x)
+        findings.append(Finding(rank, quantity, in_units, allowed.units, allowed.name, error, worst))
     return findings
 
 
