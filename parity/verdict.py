@@ -123,8 +123,7 @@ def _measure(case: Case, wanted: Truth, allowed: Row, quantity: str, pieces: lis
     findings = []
     for rank, piece in enumerate(pieces):
         x, truth_of_x, in_units = (np.split(of_all, len(pieces))[rank] for of_all in (got, want, found))
-        first = 0 if quantity in REPLICATED else rank * got.shape[1]
-        worst = _worst(piece, x, truth_of_x, in_units, quantity, first)
+        worst = _worst(piece, x, truth_of_x, in_units, quantity, first=rank * got.shape[1])
         error = _relative_error(x, truth_of_x)
         findings.append(Finding(rank, quantity, in_units, allowed.units, allowed.name, error, worst))
     return findings
