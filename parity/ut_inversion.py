@@ -84,8 +84,9 @@ def in_units(claim: Claim, regime: str, shape: Shape) -> dict[str, np.ndarray]:
 def residuals(claim: Claim, regime: str, shape: Shape) -> dict[str, float]:
     """`(I + S) T - I` and `T (I + S) - I`, by rms, as multiples of `u |I + S| |T|` and `u |T| |I + S|`: the worst."""
     S, dT = matrices(regime, shape, claim.dtype)
-    T = _answers(claim, S, dT)[0].astype(np.longdouble)  # where there is one, 11 bits more than f64
-    L = np.eye(S.shape[-1]) + np.tril(S, -1).astype(np.longdouble)
+    wide = np.longdouble if claim.dtype == "f64" else np.float64  # where there is one, 11 bits more than f64
+    T = _answers(claim, S, dT)[0].astype(wide)
+    L = np.eye(S.shape[-1]) + np.tril(S, -1).astype(wide)
     return {
         side: float(max(found) / claim.u) for side, found in (("left", _relative(L, T)), ("right", _relative(T, L)))
     }
@@ -98,7 +99,7 @@ def as_blocks(x: np.ndarray) -> np.ndarray:
 
 def _relative(a: np.ndarray, b: np.ndarray) -> Iterator[float]:
     for x, y in zip(a, b, strict=True):
-        residual, scale = x @ y - np.eye(len(x)), np.abs(x) @ np.abs(y)
+        residual, scale = x @ y - np.eye(len(x)), np.abs(x).astype(np.float64) @ np.abs(y).astype(np.float64)
         yield np.sqrt(np.mean(residual**2) / np.mean(scale**2))
 
 
