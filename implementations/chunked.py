@@ -21,6 +21,7 @@ from implementations.contract import Implementation, check_inputs
 from implementations.ut_inversion.substitution import substitution
 
 State = Float[Array, "B H K V"]
+Invert = Callable[[Float[Array, "... C C"]], Float[Array, "... C C"]]
 
 
 class Factors(NamedTuple):
@@ -37,6 +38,10 @@ class Factors(NamedTuple):
     decay: Array  # e^{G_C}
 
 
+# The recurrence over chunks: from the state that enters the first one, the state after the last and all reads.
+Walk = Callable[[State, Factors], tuple[State, Float[Array, "N B H C V"]]]
+
+
 def prepare(
     q: Float[Array, "B T Hk K"],
     k: Float[Array, "B T Hk K"],
@@ -46,16 +51,25 @@ def prepare(
     *,
     scale: float | None,
     chunk_size: int,
+    invert: Invert = substitution,
 ) -> Factors:
-    """The factors of every chunk, `[N, B, Hv, ...]` with the chunks first.
+    """The factors of every chunk, `[N, B, Hv, ...]` with the chunks first. `invert` is the UT transform.
 
     A ragged tail is padded with g = k = v = q = 0, which is a no-op of the rule.
     """
-    return prepare_in_stages(q, k, v, g, beta, scale=scale, chunk_size=chunk_size)[-1]
+    return prepare_in_stages(q, k, v, g, beta, scale=scale, chunk_size=chunk_size, invert=invert)[-1]
 
 
 def prepare_in_stages(
-    q: Array, k: Array, v: Array, g: Array, beta: Array, *, scale: float | None, chunk_size: int
+    q: Array,
+    k: Array,
+    v: Array,
+    g: Array,
+    beta: Array,
+    *,
+    scale: float | None,
+    chunk_size: int,
+    invert: Invert = substitution,
 ) -> tuple[Float[Array, "N B Hv C C"], Float[Array, "N B Hv C C"], Factors]:
     """`S`, `T` and the factors of every chunk: `prepare`, with what it computes on the way."""
     dtype = accumulation_dtype(v.dtype)
@@ -69,7 +83,7 @@ def prepare_in_stages(
     G = jnp.cumsum(g, axis=-1)
     D = jnp.exp(segment_sums(g))
     S = jnp.tril(beta[..., None] * einsum("nbhik,nbhjk->nbhij", k, k) * D, -1)
-    T = substitution(S)
+    T = invert(S)
     factors = Factors(
         w=einsum("nbhij,nbhjk->nbhik", T, (beta * jnp.exp(G))[..., None] * k),
         u=einsum("nbhij,nbhjv->nbhiv", T, beta[..., None] * v),
@@ -100,6 +114,11 @@ def chunk_step(h: State, chunk: Factors) -> tuple[State, Float[Array, "B H C V"]
     return chunk.decay[..., None, None] * h + einsum("bhck,bhcv->bhkv", chunk.k_decayed, written), o
 
 
+def scan(h: State, chunks: Factors) -> tuple[State, Float[Array, "N B H C V"]]:
+    """A `Walk`: `jax.lax.scan` of `chunk_step`."""
+    return jax.lax.scan(chunk_step, h, chunks)
+
+
 def join(o: Float[Array, "N B H C V"], tokens: int) -> Float[Array, "B T H V"]:
     """The outputs of the chunks as one sequence, the padding of a ragged tail cut off."""
     chunks, batch, heads, chunk_size, size = o.shape
@@ -116,15 +135,16 @@ def chunked(
     *,
     scale: float | None = None,
     chunk_size: int = 64,
-    step: Callable[[State, Factors], tuple[State, Array]] = chunk_step,
+    invert: Invert = substitution,
+    walk: Walk = scan,
 ) -> tuple[Float[Array, "B T Hv V"], Float[Array, "B Hv K V"]]:
-    """`(o, final_state)` under the contract. `step` is the recurrence over chunks.
+    """`(o, final_state)` under the contract. `invert` is the UT transform, `walk` the recurrence over chunks.
 
     Raises ValueError on shapes that do not fit together.
     """
     check_inputs(q, k, v, g, beta, initial_state, chunk_size=chunk_size)
-    factors = prepare(q, k, v, g, beta, scale=scale, chunk_size=chunk_size)
-    final_state, o = jax.lax.scan(step, initial_state.astype(factors.u.dtype), factors)
+    factors = prepare(q, k, v, g, beta, scale=scale, chunk_size=chunk_size, invert=invert)
+    final_state, o = walk(initial_state.astype(factors.u.dtype), factors)
     return join(o, v.shape[1]).astype(v.dtype), final_state.astype(initial_state.dtype)
 
 
@@ -138,13 +158,14 @@ def stages(
     *,
     scale: float | None = None,
     chunk_size: int = 64,
+    invert: Invert = substitution,
 ) -> dict[str, Array]:
     """What `chunked` computes on the way, as `contract.STAGES` has it: S, T, w, u and `entering_chunk`.
 
     Raises ValueError on shapes that do not fit together.
     """
     check_inputs(q, k, v, g, beta, initial_state, chunk_size=chunk_size)
-    S, T, factors = prepare_in_stages(q, k, v, g, beta, scale=scale, chunk_size=chunk_size)
+    S, T, factors = prepare_in_stages(q, k, v, g, beta, scale=scale, chunk_size=chunk_size, invert=invert)
     entering = entering_states(initial_state.astype(factors.u.dtype), factors)
     found = {"S": S, "T": T, "w": factors.w, "u": factors.u, "entering_chunk": entering}
     return {name: x[None] for name, x in found.items()}

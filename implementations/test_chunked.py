@@ -163,11 +163,11 @@ def test_outputs_have_the_dtypes_of_v_and_of_the_state(inputs, function):
 
 
 def test_the_recurrence_can_be_replaced(inputs):
-    def forgetful(h, chunk):
-        return chunk_step(0 * h, chunk)
+    def forgetful(h, chunks):
+        return jax.lax.scan(lambda h, chunk: chunk_step(0 * h, chunk), h, chunks)
 
     *sequences, h0 = inputs(24)
-    program = jax.jit(lambda *x: (chunked(*x, chunk_size=8, step=forgetful), chunked(*x, chunk_size=8)))
+    program = jax.jit(lambda *x: (chunked(*x, chunk_size=8, walk=forgetful), chunked(*x, chunk_size=8)))
     (o, final_state), (remembered, _) = program(*sequences, h0)
     last_8 = [x[:, 16:] for x in sequences]
     alone_o, alone_final_state = jax.jit(functools.partial(chunked, chunk_size=8))(*last_8, 0 * h0)

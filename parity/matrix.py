@@ -69,6 +69,11 @@ OF_VARIANTS = (
     Row(SHORT, ("f64",), (*SHARPEST, "zero_keys"), ranks=(8,)),
     Row(RAGGED, ("f64",), ("long_memory", "mixed_gates"), ranks=(MINOR_FIRST,)),
 )
+# A kernel for one device that claims bf16 alone.
+OF_NARROW_VARIANTS = (
+    Row(RAGGED, ("bf16",), EVERY, ranks=(1,)),
+    Row(SHORT, ("bf16",), (*SHARPEST, "strong_decay", "zero_keys"), ranks=(1,)),
+)
 OF_LOAD_BALANCED = (
     Row(RAGGED, DTYPES, SHARPEST, ranks=(ZIGZAG,)),
     Row(RAGGED, ("f64",), SHARPEST, ranks=(SHUFFLED,)),
@@ -147,7 +152,8 @@ class Item:
 
 def gate_of(implementation: Implementation) -> tuple[Row, ...]:
     """The rows of the gate that it meets."""
-    rows = OF_VARIANTS if implementation in VARIANTS else GATE
+    of_variants = OF_VARIANTS if implementation.context_parallel else OF_NARROW_VARIANTS
+    rows = of_variants if implementation in VARIANTS else GATE
     return (*rows, *OF_LOAD_BALANCED) if implementation.load_balanced else rows
 
 

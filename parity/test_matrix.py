@@ -31,6 +31,7 @@ ID = re.compile(r"[a-z0-9_]+-(f64|f32|bf16)-[a-z0-9_]+-[a-z0-9_]+-shard\d+of\d+-
 
 IN_GATE = cases(implementations.ALL)
 CONTEXT_PARALLEL = [implementation for implementation in implementations.ALL if implementation.context_parallel]
+VARIANTS_OVER_RANKS = [variant for variant in implementations.VARIANTS if variant.context_parallel]
 
 each_implementation = pytest.mark.parametrize("implementation", implementations.ALL, ids=lambda i: i.name)
 
@@ -190,7 +191,7 @@ def test_context_parallelism_meets_every_layout(implementation):
         assert MINOR_FIRST in {case.layout for case in mine if case.problem.dtype == dtype}
 
 
-@pytest.mark.parametrize("implementation", implementations.VARIANTS, ids=lambda i: i.name)
+@pytest.mark.parametrize("implementation", VARIANTS_OVER_RANKS, ids=lambda i: i.name)
 def test_a_variant_meets_every_dtype_on_ranks_of_several_chunks_and_of_no_power_of_two(implementation):
     mine = cases([implementation])
     for dtype in DTYPES:
@@ -198,6 +199,14 @@ def test_a_variant_meets_every_dtype_on_ranks_of_several_chunks_and_of_no_power_
     assert {case.ranks for case in mine} >= {4, 5}
     assert min(case.problem.shape.T // case.ranks for case in mine) == 1
     assert MINOR_FIRST in {case.layout for case in mine}
+
+
+def test_a_variant_for_one_device_meets_every_regime_in_what_it_claims():
+    for implementation in set(implementations.VARIANTS) - set(VARIANTS_OVER_RANKS):
+        mine = cases([implementation])
+        assert {case.problem.dtype for case in mine} == set(implementation.arithmetic)
+        for dtype in implementation.arithmetic:
+            assert {case.problem.regime for case in mine if case.problem.dtype == dtype} == set(REGIMES)
 
 
 def test_who_takes_load_balanced_tokens_meets_them_in_every_dtype_and_any_order():

@@ -25,16 +25,26 @@ def local_pass(chunks: Factors) -> Affine:
 
     `jax.checkpoint` on the body, or the backward keeps what every chunk has written.
     """
-    K, V = chunks.w.shape[-1], chunks.u.shape[-1]
-    start = jnp.concatenate([jnp.zeros((K, V), chunks.u.dtype), jnp.eye(K, dtype=chunks.u.dtype)], axis=-1)
+    V = chunks.u.shape[-1]
 
     @jax.checkpoint
     def body(state: Array, chunk: Factors) -> tuple[Array, None]:
-        chunk = chunk._replace(u=jnp.concatenate([chunk.u, jnp.zeros_like(chunk.w)], axis=-1))
-        return chunk_step(state, chunk)[0], None
+        return chunk_step(state, augmented(chunk))[0], None
 
-    end, _ = jax.lax.scan(body, jnp.broadcast_to(start, (*chunks.decay.shape[1:], *start.shape)), chunks)
+    end, _ = jax.lax.scan(body, nothing_and_identity(chunks), chunks)
     return end[..., V:], end[..., :V]
+
+
+def augmented(chunks: Factors) -> Factors:
+    """The same factors of the values `[v | 0]`: of one chunk or of many."""
+    return chunks._replace(u=jnp.concatenate([chunks.u, jnp.zeros_like(chunks.w)], axis=-1))
+
+
+def nothing_and_identity(chunks: Factors) -> Float[Array, "B H K columns"]:
+    """The state `[0 | I]` before the chunks (leading axis)."""
+    K, V, dtype = chunks.w.shape[-1], chunks.u.shape[-1], chunks.decay.dtype
+    start = jnp.concatenate([jnp.zeros((K, V), dtype), jnp.eye(K, dtype=dtype)], axis=-1)
+    return jnp.broadcast_to(start, (*chunks.decay.shape[1:], *start.shape))
 
 
 def three_phase(

@@ -5,16 +5,17 @@ state that enters it. The exchange does not grow with the sequence.
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
-import jax
 from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Array, Float
 
-from implementations.chunked import Factors, chunk_step, entering_states, join, prepare, prepare_in_stages
+from implementations.chunked import Factors, Invert, Walk, entering_states, join, prepare, prepare_in_stages, scan
 from implementations.context_parallel.affine import Affine, fold
 from implementations.context_parallel.exchange import Exchange, all_gather_prefix
 from implementations.context_parallel.ranks import check_call, check_sequence_order, on_each_rank, over_ranks
 from implementations.contract import Implementation
+from implementations.ut_inversion.substitution import substitution
 
 MapOfRank = Callable[[Factors], Affine]
 
@@ -33,12 +34,14 @@ def two_phase(
     axes: tuple[str, ...],
     exchange: Exchange = all_gather_prefix,
     map_of_rank: MapOfRank = fold,
+    invert: Invert = substitution,
+    walk: Walk = scan,
     piece_order: Sequence[int] | None = None,
 ) -> tuple[Float[Array, "B T Hv V"], Float[Array, "B Hv K V"]]:
     """`(o, final_state)` under the contract, T sharded over `axes`; every rank returns the same final state.
 
     `exchange(pair, initial_state, axes)` returns the state entering this rank and the final state, `map_of_rank` the
-    `(A, B)` of its factors.
+    `(A, B)` of its factors; `invert` and `walk` are those of `chunked`.
     Raises ValueError on shapes that do not fit together, on axes that the mesh lacks, on a T that is not a multiple of
     the number of ranks, on tokens that are laid out over the same axes in another order, and on a `piece_order` that is
     not that of the sequence.
@@ -46,11 +49,19 @@ def two_phase(
     check_sequence_order(piece_order)
     check_call(q, k, v, g, beta, initial_state, chunk_size=chunk_size, mesh=mesh, axes=axes)
 
+    enter_rank = partial(
+        enter,
+        scale=scale,
+        chunk_size=chunk_size,
+        invert=invert,
+        axes=axes,
+        exchange=exchange,
+        map_of_rank=map_of_rank,
+    )
+
     def local(*inputs: Array) -> tuple[Array, Array]:
-        factors, entering, final_state = enter(
-            *inputs, scale=scale, chunk_size=chunk_size, axes=axes, exchange=exchange, map_of_rank=map_of_rank
-        )
-        _, o = jax.lax.scan(chunk_step, entering, factors)
+        factors, entering, final_state = enter_rank(*inputs)
+        _, o = walk(entering, factors)
         return join(o, inputs[2].shape[1]).astype(v.dtype), final_state
 
     return over_ranks(local, mesh, axes)(q, k, v, g, beta, initial_state)
@@ -70,18 +81,26 @@ def stages(
     axes: tuple[str, ...],
     exchange: Exchange = all_gather_prefix,
     map_of_rank: MapOfRank = fold,
+    invert: Invert = substitution,
 ) -> dict[str, Array]:
     """All of `contract.STAGES`, as `two_phase` computes them; the ranks' axis is sharded over `axes`.
 
     Raises ValueError as `two_phase` does.
     """
     check_call(q, k, v, g, beta, initial_state, chunk_size=chunk_size, mesh=mesh, axes=axes)
+    enter_rank = partial(
+        enter,
+        scale=scale,
+        chunk_size=chunk_size,
+        invert=invert,
+        axes=axes,
+        exchange=exchange,
+        map_of_rank=map_of_rank,
+    )
 
     def local(*inputs: Array) -> dict[str, Array]:
-        S, T, _ = prepare_in_stages(*inputs[:5], scale=scale, chunk_size=chunk_size)
-        factors, entering, _ = enter(
-            *inputs, scale=scale, chunk_size=chunk_size, axes=axes, exchange=exchange, map_of_rank=map_of_rank
-        )
+        S, T, _ = prepare_in_stages(*inputs[:5], scale=scale, chunk_size=chunk_size, invert=invert)
+        factors, entering, _ = enter_rank(*inputs)
         A, B = map_of_rank(factors)
         found = {"S": S, "T": T, "w": factors.w, "u": factors.u, "A": A, "B": B, "entering_rank": entering}
         found["entering_chunk"] = entering_states(entering, factors)
@@ -100,12 +119,13 @@ def enter(
     *,
     scale: float | None,
     chunk_size: int,
+    invert: Invert,
     axes: tuple[str, ...],
     exchange: Exchange,
     map_of_rank: MapOfRank,
 ) -> tuple[Factors, Float[Array, "B Hv K V"], Float[Array, "B Hv K V"]]:
     """One rank's factors, the state that enters it, and the final state; called inside a `shard_map` over `axes`."""
-    factors = prepare(q, k, v, g, beta, scale=scale, chunk_size=chunk_size)
+    factors = prepare(q, k, v, g, beta, scale=scale, chunk_size=chunk_size, invert=invert)
     return factors, *exchange(map_of_rank(factors), initial_state, axes)
 
 

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jaxtyping import Array, Float
 
+from implementations.pallas.interpreter import is_interpreted
 from implementations.ut_inversion.adjoint import with_its_adjoint
 from implementations.ut_inversion.ladder import climb
 from implementations.ut_inversion.products import Product, bf16x3
@@ -40,7 +41,7 @@ def _in_tiles(S: Float[Array, "... C C"], product: Product, *, tile: int) -> Flo
         in_specs=[block],
         out_specs=block,
         out_shape=jax.ShapeDtypeStruct(padded.shape, S.dtype),
-        interpret=jax.default_backend() == "cpu",
+        interpret=is_interpreted(),
     )(padded)
     return T[:count].reshape(S.shape)
 

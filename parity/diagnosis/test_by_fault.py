@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -65,7 +66,7 @@ def update_with_u(*inputs, **keywords):
         _, o = chunk_step(h, chunk)
         return einsum("bhkv,bh->bhkv", h, chunk.decay) + einsum("bhck,bhcv->bhkv", chunk.k_decayed, chunk.u), o
 
-    return chunked(*inputs, step=step, **keywords)
+    return chunked(*inputs, walk=lambda h, chunks: jax.lax.scan(step, h, chunks), **keywords)
 
 
 def tail_missing(*inputs, **keywords):

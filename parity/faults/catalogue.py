@@ -6,6 +6,7 @@ from parity.faults import (
     chunk,
     hand_over,
     interface,
+    kernels,
     null_models,
     padding,
     precision,
@@ -24,5 +25,6 @@ CATALOGUE: tuple[Fault, ...] = (
     *precision.FAULTS,
     *interface.FAULTS,
     *padding.FAULTS,
+    *kernels.FAULTS,
 )
 NULL_MODELS: tuple[Fault, ...] = null_models.FAULTS

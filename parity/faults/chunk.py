@@ -17,7 +17,7 @@ D_FROM_G = (
     "G[..., :, None] - G[..., None, :], -jnp.inf))"
 )
 G = "G = jnp.cumsum(g, axis=-1)"
-T = "T = substitution(S)"
+T = "T = invert(S)"
 W = 'w=einsum("nbhij,nbhjk->nbhik", T, (beta * jnp.exp(G))[..., None] * k)'
 U = 'u=einsum("nbhij,nbhjv->nbhiv", T, beta[..., None] * v)'
 Q_DECAYED = "q_decayed=jnp.exp(G)[..., None] * q"
@@ -63,7 +63,7 @@ MATRICES = (
         "beta stands on the columns of S, not on its rows",
         _chunked(S, S.replace("beta[..., None]", "beta[..., None, :]")),
     ),
-    _wrong("t_transposed", "T is transposed", _chunked(T, "T = jnp.swapaxes(substitution(S), -1, -2)")),
+    _wrong("t_transposed", "T is transposed", _chunked(T, "T = jnp.swapaxes(invert(S), -1, -2)")),
     _wrong(
         "equal_decays_masked",
         "a decay of exp(0) is taken for a masked one",

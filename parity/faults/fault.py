@@ -13,12 +13,16 @@ from parity.faults.edits import Edit, edited, is_within
 from parity.faults.kills import EVERY_QUANTITY
 from parity.shapes import RAGGED, Shape
 
-Kind = Literal["hand_over", "chunk", "rule", "backward", "precision", "interface", "padding", "null"]
+Kind = Literal["hand_over", "chunk", "rule", "backward", "precision", "interface", "padding", "kernel", "null"]
 
 STRUCTURAL = 1000.0  # times the limit in f64: such a mistake is not a matter of precision
 LEAST = 4.0  # times the limit: the least by which any fault must exceed it
 
-ONE_DEVICE = ("implementations.chunked:CHUNKED", "implementations.sequential:SEQUENTIAL")
+ONE_DEVICE = (
+    "implementations.chunked:CHUNKED",
+    "implementations.sequential:SEQUENTIAL",
+    "implementations.pallas.composition:PALLAS",
+)
 OVER_RANKS = "implementations.context_parallel.two_phase:TWO_PHASE"
 
 
@@ -72,7 +76,7 @@ class Fault:
         return implementation
 
     def planted(self, context_parallel: bool) -> Implementation | None:
-        """`chunked` (or `sequential`), or `two_phase`, with the fault in it; None where it cannot be in that.
+        """`chunked` (`sequential`, `pallas`), or `two_phase`, with the fault in it; None where it cannot be in that.
 
         Built when it is first asked for, and the same record each time. Raises ValueError where an edit finds not
         exactly one place.

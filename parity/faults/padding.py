@@ -85,9 +85,9 @@ FAULTS = (
         "tail_not_in_final_state",
         "the final state is that before the ragged tail",
         _chunked(
-            "final_state, o = jax.lax.scan(step, initial_state.astype(factors.u.dtype), factors)",
+            "final_state, o = walk(initial_state.astype(factors.u.dtype), factors)",
             "h0, whole = initial_state.astype(factors.u.dtype), jax.tree.map(lambda x: x[:-1], factors)\n"
-            "    final_state, o = jax.lax.scan(step, h0, whole)[0], jax.lax.scan(step, h0, factors)[1]",
+            "    final_state, o = walk(h0, whole)[0], walk(h0, factors)[1]",
         ),
         right=("o",),
     ),

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from implementations.contract import Implementation
+from parity.faults import kernels
 from parity.faults.catalogue import CATALOGUE
 from parity.faults.edits import Edit, edited
 from parity.faults.elsewhere import branches, chunk, hand_over, padding, precision, rule, transition
@@ -20,7 +21,9 @@ EDITS: Mapping[str, tuple[Edit, ...]] = (
 )
 
 # Faults that the other code cannot have, and why.
-NOT_ELSEWHERE: Mapping[str, str] = {}
+NOT_ELSEWHERE: Mapping[str, str] = {
+    fault.name: "it has no memory that a kernel fills, no grid, and no ladder" for fault in kernels.FAULTS
+}
 
 
 def _planted(fault: Fault) -> Implementation:
