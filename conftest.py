@@ -31,4 +31,10 @@ _type_checker = sys.meta_path.pop(0)
 _rewriters = [i for i, finder in enumerate(sys.meta_path) if type(finder).__name__ == "AssertionRewritingHook"]
 sys.meta_path.insert(max(_rewriters, default=-1) + 1, _type_checker)
 
-pytest_plugins = ["parity.plugin", "parity.faults.plugin", "parity.properties.plugin"]
+pytest_plugins = [
+    "parity.plugin",
+    "parity.faults.plugin",
+    "parity.properties.plugin",
+    "parity.tpu.plugin",
+    "parity.arithmetic.plugin",
+]

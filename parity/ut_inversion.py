@@ -40,14 +40,16 @@ class Claim(NamedTuple):
     u: float
 
 
+_IN_FULL: dict[str, Inverse] = {
+    "substitution": substitution,
+    "ladder": ladder,
+    "pallas": partial(inversion, product=full),
+}
+_DTYPES: tuple[Dtype, ...] = ("f64", "f32")
 CLAIMS = {
     f"{name}-{dtype}": Claim(inverse, dtype, UNIT_ROUNDOFF[dtype])
-    for name, inverse in {
-        "substitution": substitution,
-        "ladder": ladder,
-        "pallas": partial(inversion, product=full),
-    }.items()
-    for dtype in ("f64", "f32")
+    for name, inverse in _IN_FULL.items()
+    for dtype in _DTYPES
 } | {
     "ladder_bf16x3-f32": Claim(partial(ladder, product=bf16x3), "f32", BF16X3),
     "pallas_bf16x3-f32": Claim(inversion, "f32", BF16X3),
@@ -77,8 +79,8 @@ def in_units(claim: Claim, regime: str, shape: Shape) -> dict[str, np.ndarray]:
     want = truth(*exact)
     kappa = rms_response(truth, exact, name=f"ut inversion/{regime}", result=want)
     found = zip(("T", "dS"), _answers(claim, *given), want, kappa, strict=True)
-    keywords = {"u_c": claim.u, "u_out": claim.u, "floor": SMALLEST_NORMAL[claim.dtype]}
-    return {name: units(*map(as_blocks, arrays), **keywords) for name, *arrays in found}
+    floor = SMALLEST_NORMAL[claim.dtype]
+    return {name: units(*map(as_blocks, arrays), u_c=claim.u, u_out=claim.u, floor=floor) for name, *arrays in found}
 
 
 def residuals(claim: Claim, regime: str, shape: Shape) -> dict[str, float]:
