@@ -10,6 +10,11 @@ def accumulation_dtype(dtype: jnp.dtype) -> jnp.dtype:
     return jnp.promote_types(dtype, jnp.float32)
 
 
+def product_precision(dtype: jnp.dtype) -> jax.lax.Precision:
+    """Of products inside a kernel: of bf16 one pass is exact, and Mosaic refuses to be asked for more."""
+    return jax.lax.Precision.DEFAULT if dtype == jnp.bfloat16 else jax.lax.Precision.HIGHEST
+
+
 def einsum(subscripts: str, *operands: Array) -> Array:
     """`jnp.einsum` at full precision: on a TPU the default would round f32 operands to bf16."""
     return jnp.einsum(subscripts, *operands, precision=jax.lax.Precision.HIGHEST)

@@ -18,6 +18,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 from jaxtyping import Array, Float
 
+from implementations.arithmetic import product_precision
 from implementations.chunked import Factors, State
 from implementations.pallas.interpreter import is_interpreted
 
@@ -181,7 +182,8 @@ def _backward_kernel(
 
 
 def _dot(a: Array, b: Array, out: jnp.dtype, *, transpose_a: bool = False, transpose_b: bool = False) -> Array:
-    """Products of two stacks of matrices, summed in `out`. Of bf16 a product is exact in one pass."""
+    """Products of two stacks of matrices, summed in `out`."""
     contracted = (1 if transpose_a else 2,), (2 if transpose_b else 1,)
-    precision = jax.lax.Precision.DEFAULT if a.dtype == jnp.bfloat16 else jax.lax.Precision.HIGHEST
-    return jax.lax.dot_general(a, b, (contracted, ((0,), (0,))), precision=precision, preferred_element_type=out)
+    return jax.lax.dot_general(
+        a, b, (contracted, ((0,), (0,))), precision=product_precision(a.dtype), preferred_element_type=out
+    )

@@ -1,7 +1,5 @@
 """What the interpreter of TPUs sees, and plain interpretation may not: each is planted."""
 
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -65,4 +63,4 @@ def test_a_race_is_an_error():
 
     scratch = [pltpu.VMEM((8, 128), jnp.float32), pltpu.SemaphoreType.DMA]
     with interpreted_as_on_a_tpu(), pytest.raises(Exception, match=r"[Rr]ace"):
-        call(functools.partial(read_before_it_has_come), scratch_shapes=scratch)
+        call(read_before_it_has_come, scratch_shapes=scratch)

@@ -88,6 +88,7 @@ def test_as_on_a_tpu_it_gives_the_same_bits():
     in_tiles = functools.partial(walk, heads_forward=4, heads_backward=4)
     wanted = answers(in_tiles, *given(SHAPES["small"], jnp.float32))
     with interpreted_as_on_a_tpu():
+        # Another function to jax, which would run what it has compiled before.
         found = answers(functools.partial(in_tiles), *given(SHAPES["small"], jnp.float32))
         found = jax.block_until_ready(found)
     for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):

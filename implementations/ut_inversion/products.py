@@ -9,6 +9,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from implementations.arithmetic import product_precision
+
 Product = Callable[[Array, Array], Array]
 
 
@@ -46,6 +48,5 @@ def _split(x: Float[Array, "*shape"]) -> tuple[Array, Array]:
 
 
 def _multiply(a: Array, b: Array, dtype: jnp.dtype) -> Array:
-    """Sums in `dtype`. Of bf16 a product is exact in one pass, and Mosaic refuses to be asked for more."""
-    precision = jax.lax.Precision.DEFAULT if a.dtype == jnp.bfloat16 else jax.lax.Precision.HIGHEST
-    return jnp.matmul(a, b, precision=precision, preferred_element_type=dtype)
+    """Sums in `dtype`."""
+    return jnp.matmul(a, b, precision=product_precision(a.dtype), preferred_element_type=dtype)

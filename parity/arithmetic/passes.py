@@ -19,6 +19,7 @@ _OF_PRECISION: dict[jax.lax.Precision, Passes] = {
     jax.lax.Precision.HIGH: 3,
     jax.lax.Precision.HIGHEST: 6,
 }
+_OF_NAME: dict[str, Passes] = {"default": 1, "high": 3, "highest": 6}
 # (part of a, part of b), the smallest first: their sum is added to what is large.
 _PRODUCTS = {1: [(0, 0)], 3: [(1, 0), (0, 1), (0, 0)], 6: [(2, 0), (0, 2), (1, 1), (1, 0), (0, 1), (0, 0)]}
 
@@ -31,11 +32,10 @@ def passes(policy: Policy, precision: object) -> Passes | None:
     """
     if policy == "identity":
         return None
+    if policy in _OF_NAME:
+        return _OF_NAME[policy]
     if policy != "as_written":
-        named = {"default": 1, "high": 3, "highest": 6}.get(policy)
-        if named is None:
-            raise ValueError(f"policy must be identity, as_written, default, high or highest; got {policy!r}")
-        return named  # type: ignore[return-value]
+        raise ValueError(f"policy must be identity, as_written, default, high or highest; got {policy!r}")
     each = precision if isinstance(precision, tuple) else (precision, precision)
     known = [_OF_PRECISION.get(jax.lax.Precision(x)) for x in each if isinstance(x, jax.lax.Precision | str)]
     if len(known) < sum(x is not None for x in each) or None in known:
