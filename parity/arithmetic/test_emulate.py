@@ -61,7 +61,7 @@ EVERYWHERE = {
     "custom_vjp": by_vjp,
     "custom_jvp": by_jvp,
     "pallas": in_a_kernel,
-    "shard_map": over_two_ranks,
+    "two_ranks": over_two_ranks,
 }
 each = pytest.mark.parametrize("function", EVERYWHERE.values(), ids=EVERYWHERE)
 differentiable = pytest.mark.parametrize(
