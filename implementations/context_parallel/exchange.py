@@ -26,14 +26,17 @@ State = Float[Array, "B H K V"]
 Exchange = Callable[[Affine, Array, Axes], tuple[Array, Array]]
 
 
-def all_gather_prefix(pair: Affine, initial_state: State, axes: Axes) -> tuple[State, State]:
-    """One all-gather of R pairs, then the exclusive prefix over ranks applied to `initial_state` (thread 2)."""
+def all_gather_prefix(pair: Affine, initial_state: State, axes: Axes, *, reverse: bool = False) -> tuple[State, State]:
+    """One all-gather of R pairs, then the exclusive prefix over ranks applied to `initial_state` (thread 2).
+
+    `reverse`: from the last rank to the first, as cotangents are handed over.
+    """
     pairs = gather(pair, axes)
 
     def next_rank(h: State, pair: Affine) -> tuple[State, State]:
         return apply(pair, h), h
 
-    final_state, entering = jax.lax.scan(next_rank, initial_state, pairs)
+    final_state, entering = jax.lax.scan(next_rank, initial_state, pairs, reverse=reverse)
     return jnp.take(entering, jax.lax.axis_index(axes), axis=0), final_state
 
 

@@ -110,24 +110,35 @@ def over_ranks(local: Callable[..., Any], mesh: Mesh, axes: Axes) -> Callable[..
 def on_each_rank(local: Callable[..., Any], mesh: Mesh, axes: Axes, out_specs: Any) -> Callable[..., Any]:
     """The same for what returns anything, sharded as `out_specs` say.
 
-    Other axes of the mesh, over which rows or heads may be sharded, stay with the compiler. States cross the border in
-    the wide dtype, for there the gradients of all ranks are summed.
+    States cross the border in the wide dtype, for there the gradients of all ranks are summed.
     """
     tokens, state = PartitionSpec(None, axes), PartitionSpec()
-    program = jax.shard_map(
-        local,
-        mesh=mesh,
-        in_specs=(tokens, tokens, tokens, tokens, tokens, state),
-        out_specs=out_specs,
-        axis_names=set(axes),
-        check_vma=False,  # the final state is the same on all ranks because all compute it from what all have received
-    )
+    program = manual(local, mesh, axes, (tokens, tokens, tokens, tokens, tokens, state), out_specs)
 
     def call(q: Any, k: Any, v: Any, g: Any, beta: Any, initial_state: Any) -> Any:
-        # jit, for without it jax 0.10 runs no shard_map over some axes of a mesh only.
-        return jax.jit(program)(q, k, v, g, beta, initial_state.astype(accumulation_dtype(v.dtype)))
+        return program(q, k, v, g, beta, initial_state.astype(accumulation_dtype(v.dtype)))
 
     return call
+
+
+def manual(
+    local: Callable[..., Any], mesh: Mesh, axes: Axes, in_specs: tuple[PartitionSpec, ...], out_specs: Any
+) -> Callable[..., Any]:
+    """`local` on each rank, its arguments and results sharded over `axes` as the specs say.
+
+    Other axes of the mesh, over which rows or heads may be sharded, stay with the compiler.
+    """
+    # jit, for without it jax 0.10 runs no shard_map over some axes of a mesh only.
+    return jax.jit(
+        jax.shard_map(
+            local,
+            mesh=mesh,
+            in_specs=in_specs,
+            out_specs=out_specs,
+            axis_names=set(axes),
+            check_vma=False,  # a state is the same on all ranks because all compute it from what all have received
+        )
+    )
 
 
 def gather(x: Any, axes: Axes) -> Any:

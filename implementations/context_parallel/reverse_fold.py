@@ -17,19 +17,13 @@ from implementations.chunked import Factors
 from implementations.context_parallel.affine import Affine
 
 
-def reverse_fold(chunks: Factors) -> Affine:
-    """`(A, B)` of all chunks (leading axis), as `fold` returns it.
+def reverse_fold(chunks: Factors, later: Affine | None = None) -> Affine:
+    """`(A, B)` of all chunks (leading axis), as `fold` returns it; with `later`, of these and what follows them.
 
     `jax.checkpoint` on the body, or the backward keeps X of every chunk; so it keeps P, and not B, which is only added
     to. The last chunk stays in the loop, though its product with I could be saved (2 C K^2, once): taking it out would
     copy the factors of all others.
     """
-    K, V = chunks.w.shape[-1], chunks.u.shape[-1]
-    batch_and_heads = chunks.decay.shape[1:]
-    identity = (
-        jnp.broadcast_to(jnp.eye(K, dtype=chunks.w.dtype), (*batch_and_heads, K, K)),
-        jnp.zeros((*batch_and_heads, K, V), dtype=chunks.u.dtype),
-    )
 
     @jax.checkpoint
     def body(later: Affine, chunk: Factors) -> tuple[Affine, None]:
@@ -38,4 +32,14 @@ def reverse_fold(chunks: Factors) -> Affine:
         B = B + einsum("...ic,...cv->...iv", X, chunk.u)
         return (chunk.decay[..., None, None] * P - einsum("...ic,...cj->...ij", X, chunk.w), B), None
 
-    return jax.lax.scan(body, identity, chunks, reverse=True)[0]
+    return jax.lax.scan(body, nothing_after(chunks) if later is None else later, chunks, reverse=True)[0]
+
+
+def nothing_after(chunks: Factors) -> Affine:
+    """The identity: the map of no chunk, shaped as that of `chunks`."""
+    K, V = chunks.w.shape[-1], chunks.u.shape[-1]
+    batch_and_heads = chunks.decay.shape[1:]
+    return (
+        jnp.broadcast_to(jnp.eye(K, dtype=chunks.w.dtype), (*batch_and_heads, K, K)),
+        jnp.zeros((*batch_and_heads, K, V), dtype=chunks.u.dtype),
+    )

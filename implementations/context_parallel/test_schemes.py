@@ -11,9 +11,12 @@ from implementations.chunked import prepare
 from implementations.context_parallel.affine import fold
 from implementations.context_parallel.conftest import assert_close, mesh_of, outputs_and_gradients
 from implementations.context_parallel.exchange import EXCHANGES
+from implementations.context_parallel.least_memory import least_memory
 from implementations.context_parallel.least_work import least_work
 from implementations.context_parallel.three_phase import local_pass, three_phase
 from implementations.context_parallel.two_phase import two_phase
+from implementations.pallas.inversion import inversion
+from implementations.pallas.scan import walk
 from implementations.sequential import sequential
 
 pytestmark = pytest.mark.usefixtures("x64")
@@ -43,7 +46,29 @@ def test_the_least_work_needs_no_rank_between(inputs, ranks):
     assert_close(outputs_and_gradients(over_ranks, inputs(TOKENS)), outputs_and_gradients(sequential, inputs(TOKENS)))
 
 
-@pytest.mark.parametrize("scheme", [two_phase, least_work])
+@pytest.mark.parametrize("chunks_a_segment", [1, 2, 100])
+def test_the_least_memory_in_segments_of_any_number_of_chunks(inputs, chunks_a_segment):
+    """Ranks of eight tokens in chunks of 3, 3 and 2: the last segment is full, cut or all there is."""
+    segments = {"chunk_size": 3, "chunks_a_segment": chunks_a_segment}
+    over_ranks = functools.partial(least_memory, mesh=mesh_of(context=5), axes=AXES, **segments)
+    assert_close(outputs_and_gradients(over_ranks, inputs(TOKENS)), outputs_and_gradients(sequential, inputs(TOKENS)))
+
+
+def test_the_least_memory_walks_as_it_is_told(inputs):
+    over_ranks = functools.partial(
+        least_memory, chunk_size=3, chunks_a_segment=2, mesh=mesh_of(context=5), axes=AXES, invert=inversion, walk=walk
+    )
+    assert_close(outputs_and_gradients(over_ranks, inputs(TOKENS)), outputs_and_gradients(sequential, inputs(TOKENS)))
+
+
+@pytest.mark.parametrize("chunks_a_segment", [0, -1, True])
+def test_a_segment_is_a_number_of_chunks(inputs, chunks_a_segment):
+    told = {"chunk_size": 3, "chunks_a_segment": chunks_a_segment, "mesh": mesh_of(context=5), "axes": AXES}
+    with pytest.raises(ValueError, match=r"chunks_a_segment must be a positive integer; got"):
+        least_memory(*inputs(TOKENS), **told)
+
+
+@pytest.mark.parametrize("scheme", [two_phase, least_work, least_memory])
 def test_gradients_of_ranks_are_summed_in_f32_where_states_are_bf16(inputs, scheme):
     """Over some axes of a mesh, where XLA for CPUs aborts on a sum in bf16."""
     x = [y.astype("bfloat16") for y in inputs(TOKENS)]
@@ -59,7 +84,7 @@ def test_gradients_of_ranks_are_summed_in_f32_where_states_are_bf16(inputs, sche
     assert off.max() <= 2.0**-8 * np.abs(np.asarray(wanted, dtype=np.float64)).max()
 
 
-@pytest.mark.parametrize("scheme", [two_phase, least_work])
+@pytest.mark.parametrize("scheme", [two_phase, least_work, least_memory])
 def test_a_mesh_with_other_axes_needs_no_jit(inputs, scheme):
     over_ranks = functools.partial(scheme, chunk_size=3, mesh=mesh_of(data=2, context=4), axes=AXES)
     assert_close(over_ranks(*inputs(TOKENS)), sequential(*inputs(TOKENS)))

@@ -9,6 +9,7 @@ from functools import partial
 from implementations.context_parallel.affine import fold
 from implementations.context_parallel.any_kernel import CHUNKED_OVER_RANKS, SEQUENTIAL_OVER_RANKS
 from implementations.context_parallel.exchange import log_depth_prefix, ring
+from implementations.context_parallel.least_memory import LEAST_MEMORY
 from implementations.context_parallel.least_work import LEAST_WORK
 from implementations.context_parallel.load_balanced import LOAD_BALANCED
 from implementations.context_parallel.three_phase import local_pass
@@ -27,4 +28,11 @@ def _with_another_exchange() -> Iterator[Implementation]:
             )
 
 
-VARIANTS = (*_with_another_exchange(), CHUNKED_OVER_RANKS, SEQUENTIAL_OVER_RANKS, LOAD_BALANCED, LEAST_WORK)
+VARIANTS = (
+    *_with_another_exchange(),
+    CHUNKED_OVER_RANKS,
+    SEQUENTIAL_OVER_RANKS,
+    LOAD_BALANCED,
+    LEAST_WORK,
+    LEAST_MEMORY,
+)

@@ -2,10 +2,13 @@
 no more than the state that a fold carries.
 """
 
+import functools
+
 import pytest
 
 from implementations.chunked import chunked
 from implementations.context_parallel.affine import fold
+from implementations.context_parallel.least_memory import least_memory
 from implementations.context_parallel.reverse_fold import reverse_fold
 from implementations.context_parallel.three_phase import local_pass, three_phase
 from implementations.context_parallel.two_phase import two_phase
@@ -72,3 +75,14 @@ def test_an_associative_scan_holds_every_running_composition():
     """Forward alone: of every chunk its map, and those of the tree, which are as many."""
     assert per_chunk(associative_fold, backward=False) >= 2 * 2
     assert per_chunk(associative_fold, backward=True) >= 2 * 2 * 2
+
+
+@pytest.mark.parametrize("chunks_a_segment", [2, 4, 8])
+def test_the_least_memory_is_one_state_a_segment(chunks_a_segment):
+    call = functools.partial(least_memory, chunks_a_segment=chunks_a_segment)
+
+    def held(N, *, backward):
+        return temporaries(scheme(call, SIZES._replace(N=N), 2, backward=backward))
+
+    assert (held(64, backward=True) - held(32, backward=True)) / STATE == pytest.approx(32 / chunks_a_segment, abs=0.1)
+    assert held(64, backward=False) - held(32, backward=False) < STATE

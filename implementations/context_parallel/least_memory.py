@@ -1,0 +1,184 @@
+"""Context parallelism that holds the least: no factor of a chunk outlives its segment, forward or backward.
+
+A rank goes through its tokens in segments of a few chunks and computes their factors each time it needs them. From the
+forward pass it keeps the state that enters each segment, and A of all its tokens.
+
+The backward has an exchange of its own, and no map is differentiated. The cotangent L of the state that leaves a rank
+reaches the state that enters it as `A^T L + b`, with b what the rank's own reads want of it. So each rank finds b from
+its last segment to its first, the ranks exchange `(A^T, b)` from the last to the first, and each differentiates its
+segments with the cotangent that arrives.
+
+For long ranks. The price is time: factors are computed four times, where a scheme that keeps them computes them once.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from numbers import Integral
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh, PartitionSpec
+from jaxtyping import Array, Float
+
+from implementations.arithmetic import accumulation_dtype
+from implementations.chunked import Factors, Invert, Walk, join, prepare, scan
+from implementations.context_parallel.affine import Affine
+from implementations.context_parallel.exchange import all_gather_prefix
+from implementations.context_parallel.ranks import Axes, check_call, manual
+from implementations.context_parallel.reverse_fold import nothing_after, reverse_fold
+from implementations.contract import Implementation
+from implementations.ut_inversion.ladder import ladder
+
+State = Float[Array, "B Hv K V"]
+Tokens = tuple[Array, ...]  # q, k, v, g, beta
+EVERYWHERE = PartitionSpec()
+
+
+def least_memory(
+    q: Float[Array, "B T Hk K"],
+    k: Float[Array, "B T Hk K"],
+    v: Float[Array, "B T Hv V"],
+    g: Float[Array, "B T Hv"],
+    beta: Float[Array, "B T Hv"],
+    initial_state: Float[Array, "B Hv K V"],
+    *,
+    scale: float | None = None,
+    chunk_size: int = 64,
+    mesh: Mesh,
+    axes: Axes,
+    chunks_a_segment: int = 8,
+    invert: Invert = ladder,
+    walk: Walk = scan,
+) -> tuple[Float[Array, "B T Hv V"], Float[Array, "B Hv K V"]]:
+    """`(o, final_state)` under the contract, T sharded over `axes`; every rank returns the same final state.
+
+    A rank holds a state for each segment, and all that `chunked` holds of one segment: with few chunks the first is
+    more, with many the second. It is differentiable once, in reverse mode.
+    Raises ValueError as `two_phase` does, and on `chunks_a_segment` below 1.
+    """
+    check_call(q, k, v, g, beta, initial_state, chunk_size=chunk_size, mesh=mesh, axes=axes)
+    if not isinstance(chunks_a_segment, Integral) or isinstance(chunks_a_segment, bool) or chunks_a_segment < 1:
+        raise ValueError(f"chunks_a_segment must be a positive integer; got {chunks_a_segment!r}")
+    rank = _Rank(
+        factors=lambda tokens: prepare(*tokens, scale=scale, chunk_size=chunk_size, invert=invert),
+        walk=walk,
+        axes=axes,
+        tokens_a_segment=chunk_size * chunks_a_segment,
+    )
+    of_tokens, of_rank = PartitionSpec(None, axes), PartitionSpec(axes)
+    tokens = (of_tokens,) * 5
+    forward = manual(rank.forward, mesh, axes, (*tokens, EVERYWHERE), (of_tokens, EVERYWHERE, of_rank, of_rank))
+    backward = manual(
+        rank.backward, mesh, axes, (*tokens, of_rank, of_rank, of_tokens, EVERYWHERE), (*tokens, EVERYWHERE)
+    )
+
+    @jax.custom_vjp
+    def call(*inputs: Array) -> tuple[Array, Array]:
+        return forward(*inputs)[:2]
+
+    def kept(*inputs: Array) -> tuple[tuple[Array, Array], tuple[Array, ...]]:
+        o, final_state, entering, A = forward(*inputs)
+        return (o, final_state), (*inputs[:5], entering, A)
+
+    call.defvjp(kept, lambda residuals, cotangents: backward(*residuals, *cotangents))
+    o, final_state = call(q, k, v, g, beta, initial_state.astype(accumulation_dtype(v.dtype)))
+    return o, final_state.astype(initial_state.dtype)
+
+
+class _Rank(NamedTuple):
+    """What runs on one rank, inside a `shard_map` over `axes`."""
+
+    factors: Callable[[Tokens], Factors]
+    walk: Walk
+    axes: Axes
+    tokens_a_segment: int
+
+    def forward(self, *inputs: Array) -> tuple[Array, State, Float[Array, "segments B Hv K V"], Array]:
+        """`o` of the rank's tokens, the final state, the state that enters each segment, and A with a leading 1."""
+        *tokens, h0 = inputs
+        segments = _Segments(tuple(tokens), self.tokens_a_segment)
+        A, B = self._map(segments)
+        entering, final_state = all_gather_prefix((A, B), h0, self.axes)
+
+        def replay(carry: tuple[State, Array], index: Array) -> tuple[tuple[State, Array], State]:
+            h, o = carry
+            leaving, reads = self._segment(h, segments.at(index))
+            return (leaving, segments.put(o, reads, index)), h
+
+        o = jnp.zeros_like(segments.padded[2])
+        (_, o), entering_segments = jax.lax.scan(replay, (entering, o), segments.indices)
+        return segments.cut(o), final_state, entering_segments, A[None]
+
+    def backward(self, *given: Array) -> tuple[Array, ...]:
+        """The gradients of q, k, v, g, beta and the initial state."""
+        *tokens, entering_segments, (A,), do, dfinal_state = given
+        segments = _Segments((*tokens, do), self.tokens_a_segment)
+        b = self._cotangent_of_entering(segments, entering_segments[0])
+        transposed = jnp.swapaxes(A, -1, -2), b
+        dleaving, dh0 = all_gather_prefix(transposed, dfinal_state, self.axes, reverse=True)
+
+        def differentiate(carry: tuple[State, Tokens], of_segment: tuple[State, Array]) -> Any:
+            (L, gradients), (h, index) = carry, of_segment
+            *inputs, do = segments.at(index)
+            _, pullback = jax.vjp(self._segment, h, tuple(inputs))
+            L, found = pullback((L, do))
+            return (
+                L,
+                tuple(segments.put(whole, part, index) for whole, part in zip(gradients, found, strict=True)),
+            ), None
+
+        nothing = tuple(jnp.zeros_like(x) for x in segments.padded[:5])
+        (_, gradients), _ = jax.lax.scan(
+            differentiate, (dleaving, nothing), (entering_segments, segments.indices), reverse=True
+        )
+        return (*(segments.cut(gradient) for gradient in gradients), dh0)
+
+    def _segment(self, h: State, tokens: Tokens) -> tuple[State, Float[Array, "B T Hv V"]]:
+        leaving, o = self.walk(h, self.factors(tokens))
+        return leaving, join(o, tokens[2].shape[1]).astype(tokens[2].dtype)
+
+    def _map(self, segments: "_Segments") -> Affine:
+        """`(A, B)` of all tokens, from the last segment to the first."""
+
+        def body(later: Affine, index: Array) -> tuple[Affine, None]:
+            return reverse_fold(self.factors(segments.at(index)), later), None
+
+        one = jax.eval_shape(self.factors, segments.at(0))
+        return jax.lax.scan(body, nothing_after(one), segments.indices, reverse=True)[0]
+
+    def _cotangent_of_entering(self, segments: "_Segments", like: State) -> State:
+        """What the rank's reads want of the state that enters it; of the rule, which is linear in the state."""
+
+        def body(L: State, index: Array) -> tuple[State, None]:
+            *inputs, do = segments.at(index)
+            _, pullback = jax.vjp(lambda h: self._segment(h, tuple(inputs)), jnp.zeros_like(L))
+            return pullback((L, do))[0], None
+
+        return jax.lax.scan(body, jnp.zeros_like(like), segments.indices, reverse=True)[0]
+
+
+class _Segments:
+    """Arrays `[B, T, ...]` in pieces of the same number of tokens: read and written in place, never transposed."""
+
+    def __init__(self, arrays: Tokens, tokens: int) -> None:
+        self._whole = arrays[0].shape[1]
+        count = -(-self._whole // tokens)
+        self._tokens = min(tokens, self._whole)
+        self.indices = jnp.arange(count)
+        # g = k = v = q = 0 is a no-op of the rule.
+        self.padded = tuple(
+            jnp.pad(x, ((0, 0), (0, count * self._tokens - self._whole), *((0, 0),) * (x.ndim - 2))) for x in arrays
+        )
+
+    def at(self, index: Array | int) -> Tokens:
+        return tuple(jax.lax.dynamic_slice_in_dim(x, index * self._tokens, self._tokens, axis=1) for x in self.padded)
+
+    def put(self, whole: Array, part: Array, index: Array) -> Array:
+        return jax.lax.dynamic_update_slice_in_dim(whole, part, index * self._tokens, axis=1)
+
+    def cut(self, x: Array) -> Array:
+        return x[:, : self._whole]
+
+
+LEAST_MEMORY = Implementation("least_memory", partial(least_memory, chunks_a_segment=2), context_parallel=True)
