@@ -15,9 +15,10 @@ class MeshTooLarge(ValueError):
 
 
 @cache
-def mesh_of(layout: Layout) -> Mesh:
-    """A mesh of the first devices. Raises MeshTooLarge."""
-    devices = jax.devices()
+def mesh_of(layout: Layout, devices: tuple[jax.Device, ...] | None = None) -> Mesh:
+    """A mesh of the first of `devices`, or of those that jax has. Raises MeshTooLarge."""
+    chosen = devices is not None
+    devices = tuple(jax.devices()) if devices is None else devices
     if layout.devices > len(devices):
         raise MeshTooLarge(
             f"{layout.devices} ranks need {layout.devices} devices, and jax has {len(devices)} "
@@ -25,6 +26,8 @@ def mesh_of(layout: Layout) -> Mesh:
         )
     names, sizes = zip(*layout.mesh, strict=True)
     automatic = (AxisType.Auto,) * len(sizes)
+    if chosen:
+        return Mesh(np.array(devices[: layout.devices]).reshape(sizes), names, axis_types=automatic)
     return jax.make_mesh(sizes, names, axis_types=automatic, devices=devices[: layout.devices])
 
 
@@ -33,12 +36,12 @@ def context_mesh(ranks: int) -> Mesh:
     return mesh_of(over(ranks))
 
 
-def keywords(layout: Layout | None) -> dict[str, Any]:
+def keywords(layout: Layout | None, devices: tuple[jax.Device, ...] | None = None) -> dict[str, Any]:
     """What a context-parallel call is told of the layout, beside what every call is told."""
     if layout is None:
         return {}
     order = {} if layout.piece_order is None else {"piece_order": layout.piece_order}
-    return {"mesh": mesh_of(layout), "axes": layout.axes, **order}
+    return {"mesh": mesh_of(layout, devices), "axes": layout.axes, **order}
 
 
 def place(x: np.ndarray, layout: Layout | None, *, over_tokens: bool) -> jax.Array:
@@ -51,12 +54,12 @@ def place(x: np.ndarray, layout: Layout | None, *, over_tokens: bool) -> jax.Arr
     return jax.make_array_from_callback(lies.shape, sharding(layout, over_tokens=over_tokens), lies.__getitem__)
 
 
-def sharding(layout: Layout, *, over_tokens: bool) -> NamedSharding:
+def sharding(layout: Layout, *, over_tokens: bool, devices: tuple[jax.Device, ...] | None = None) -> NamedSharding:
     """Of tokens `[B, T, H, ...]` or of a state `[B, H, K, V]`: the mesh may have axes for rows and for heads."""
     names = [name for name, _ in layout.mesh]
     rows, heads = (name if name in names else None for name in ("data", "tensor"))
     spec = PartitionSpec(rows, layout.axes, heads) if over_tokens else PartitionSpec(rows, heads)
-    return NamedSharding(mesh_of(layout), spec)
+    return NamedSharding(mesh_of(layout, devices), spec)
 
 
 def copies_that_differ(x: jax.Array | np.ndarray, layout: Layout | None, *, over_tokens: bool) -> list[tuple[int, int]]:

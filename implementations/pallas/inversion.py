@@ -37,6 +37,7 @@ def _in_tiles(S: Float[Array, "... C C"], product: Product, *, tile: int) -> Flo
     block = pl.BlockSpec((tile, size, size), lambda i: (i, 0, 0))
     T = pl.pallas_call(
         functools.partial(_kernel, product=product),
+        name="inversion",
         grid=(tiles,),
         in_specs=[block],
         out_specs=block,

@@ -82,6 +82,7 @@ def _forward(h: Array, chunks: Factors, *, keep: bool, tile: int) -> tuple[Array
     entering = jax.ShapeDtypeStruct((count, *h.shape), h.dtype) if keep else None
     return pl.pallas_call(
         _forward_kernel,
+        name="scan_forward",
         grid=(pl.cdiv(heads, tile), count),
         in_specs=[_of_heads(h, tile), jax.tree.map(lambda x: _of_chunk(x, tile), chunks)],
         out_specs=(_of_heads(h, tile), *(x and _of_chunk(x, tile) for x in (o, entering))),
@@ -102,6 +103,7 @@ def _backward(
     in_reverse = jax.tree.map(reverse, chunks)
     return pl.pallas_call(
         _backward_kernel,
+        name="scan_backward",
         grid=(pl.cdiv(heads, tile), count),
         in_specs=[reverse(entering), in_reverse, _of_heads(dfinal_state, tile), None if do is None else reverse(do)],
         out_specs=(_of_heads(dfinal_state, tile), in_reverse),

@@ -10,6 +10,7 @@ from jax._src.interpreters import partial_eval
 from jax.extend import core
 
 from parity.arithmetic.passes import Policy, dot_in_passes, passes
+from parity.jaxprs import inner
 
 
 class CannotEnter(NotImplementedError):
@@ -57,7 +58,7 @@ def _evaluate(equation: Any, operands: Sequence[Any], policy: Policy) -> list[An
         return [_dot(operands, params, policy)]
     if name in _ENTER:
         return list(_ENTER[name](equation, operands, policy))
-    if any(_multiplies(inner) for inner in _inner(params)):
+    if any(_multiplies(each) for each in inner(params)):
         raise CannotEnter(f"{name} has products inside, and parity.arithmetic.emulate does not know how to enter it")
     found = equation.primitive.bind(*operands, **equation.primitive.get_bind_params(params))
     return list(found) if equation.primitive.multiple_results else [found]
@@ -73,14 +74,8 @@ def _dot(operands: Sequence[Any], params: dict[str, Any], policy: Policy) -> Any
     return found if preferred is None else found.astype(preferred)
 
 
-def _inner(params: dict[str, Any]) -> list[core.Jaxpr]:
-    """The jaxprs in the parameters of an equation, bare."""
-    candidates = [y for x in params.values() for y in (x if isinstance(x, tuple | list) else (x,))]
-    return [x.jaxpr if isinstance(x, core.ClosedJaxpr) else x for x in candidates if hasattr(x, "eqns")]
-
-
 def _multiplies(jaxpr: core.Jaxpr) -> bool:
-    return any(e.primitive.name == "dot_general" or any(map(_multiplies, _inner(e.params))) for e in jaxpr.eqns)
+    return any(e.primitive.name == "dot_general" or any(map(_multiplies, inner(e.params))) for e in jaxpr.eqns)
 
 
 def _of(jaxpr: Any, policy: Policy) -> Callable[..., list[Any]]:

@@ -71,15 +71,34 @@ def over_layout(
     vjp: Call | None = None,
 ) -> Any:
     """A context-parallel call over a layout: the outputs, or the outputs and all gradients, which `vjp` may bring."""
-    arrays = [
+    told = {"scale": shape.scale, "chunk_size": shape.chunk_size, **keywords(layout)}
+    arrays = abstract(shape, dtype, layout)
+    brings = None if vjp is None else functools.partial(vjp, **told)
+    return _compiled(functools.partial(call, **told), arrays[:6], arrays[6:], backward, brings)
+
+
+def abstract(
+    shape: Shape, dtype: Dtype, layout: Layout, devices: tuple[jax.Device, ...] | None = None
+) -> tuple[jax.ShapeDtypeStruct, ...]:
+    """The six inputs and two cotangents over a layout, on the first of `devices` or of those that jax has."""
+    return tuple(
         jax.ShapeDtypeStruct(
-            size, NUMPY[dtype_of(name, dtype)], sharding=sharding(layout, over_tokens=name not in REPLICATED)
+            size,
+            NUMPY[dtype_of(name, dtype)],
+            sharding=sharding(layout, over_tokens=name not in REPLICATED, devices=devices),
         )
         for name, size in shape.sizes().items()
-    ]
-    told = {"scale": shape.scale, "chunk_size": shape.chunk_size, **keywords(layout)}
-    brings = None if vjp is None else functools.partial(vjp, **told)
-    return _compiled(functools.partial(call, **told), tuple(arrays[:6]), tuple(arrays[6:]), backward, brings)
+    )
+
+
+def outputs_and_gradients(call: Call) -> Call:
+    """`call` and its vjp as one program of the inputs and the cotangents."""
+
+    def program(inputs: tuple[Any, ...], cotangents: tuple[Any, ...]) -> Any:
+        outputs, pullback = jax.vjp(call, *inputs)
+        return outputs, pullback(cotangents)
+
+    return program
 
 
 def temporaries(compiled: Any) -> int:
@@ -97,12 +116,11 @@ def _inputs(sizes: Sizes) -> tuple[jax.ShapeDtypeStruct, ...]:
 def _compiled(
     call: Call, inputs: tuple[Any, ...], cotangents: tuple[Any, ...], backward: bool, vjp: Call | None = None
 ) -> Any:
-    def outputs_and_gradients(inputs: tuple[Any, ...], cotangents: tuple[Any, ...]) -> Any:
-        if vjp is not None:
-            return call(*inputs), vjp(*inputs, *cotangents)
-        outputs, pullback = jax.vjp(call, *inputs)
-        return outputs, pullback(cotangents)
+    def call_and_its_own_vjp(inputs: tuple[Any, ...], cotangents: tuple[Any, ...]) -> Any:
+        assert vjp is not None
+        return call(*inputs), vjp(*inputs, *cotangents)
 
     if backward:
-        return jax.jit(outputs_and_gradients).lower(inputs, cotangents).compile()
+        program = outputs_and_gradients(call) if vjp is None else call_and_its_own_vjp
+        return jax.jit(program).lower(inputs, cotangents).compile()
     return jax.jit(call).lower(*inputs).compile()

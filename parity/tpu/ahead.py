@@ -1,0 +1,72 @@
+"""Compilation for TPUs ahead of time: on any machine with libtpu, by the compiler that a TPU's machine has."""
+
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import jax
+
+from implementations.contract import Dtype, Implementation
+from implementations.pallas.interpreter import compiled
+from parity.compiled.programs import abstract, outputs_and_gradients
+from parity.jaxprs import kernels
+from parity.layouts import Layout, over
+from parity.meshes import keywords
+from parity.shapes import Shape
+from parity.tpu.slices import devices
+
+# Of XLA's effort. Mosaic, and the limits of a kernel's memory, know one only.
+AS_USED, LEAST = "UNKNOWN", "O0"
+
+
+class Rejected(Exception):
+    """A compiler does not take a program: it says of which chip, which program and, where it is one, which kernel."""
+
+
+def compile_call(
+    implementation: Implementation,
+    chip: str,
+    shape: Shape,
+    dtype: Dtype = "bf16",
+    *,
+    ranks: Layout | int = 1,
+    backward: bool = True,
+) -> Any:
+    """The outputs, or these and all gradients, for that many devices of `chip`. Raises Rejected."""
+    layout = over(ranks) if isinstance(ranks, int) else ranks
+    those = devices(chip, layout.devices)
+    arrays = abstract(shape, dtype, layout, those)
+    told = {"scale": shape.scale, "chunk_size": shape.chunk_size}
+    if implementation.context_parallel:
+        told |= keywords(layout, those)
+    call = functools.partial(implementation.call, **told)
+    if backward:
+        return compile_for(chip, implementation.name, outputs_and_gradients(call), arrays[:6], arrays[6:])
+    return compile_for(chip, implementation.name, call, *arrays[:6])
+
+
+def compile_for(chip: str, name: str, program: Callable[..., Any], *arguments: Any) -> Any:
+    """`program` for abstract arguments that lie on devices of `chip`, its kernels by Mosaic. Raises Rejected."""
+    names: tuple[str, ...] = ()
+    with compiled():
+        try:
+            traced = jax.jit(program).trace(*arguments)
+            names = kernels(traced.jaxpr)
+            return traced.lower().compile()
+        except Exception as error:  # whatever the compiler has raised, it is said of what
+            text = str(error)
+            concerned = [kernel for kernel in names if kernel in text] or list(names)
+            of = f", kernel {' or '.join(concerned)}" if concerned else ""
+            raise Rejected(f"{chip} does not take {name}{of}: {type(error).__name__}: {text}") from error
+
+
+@contextmanager
+def effort(level: str) -> Iterator[None]:
+    """What is compiled inside is optimised by XLA as `level` says: with the `LEAST` in a fifth of the time."""
+    before = jax.config.read("jax_optimization_level")
+    jax.config.update("jax_optimization_level", level)
+    try:
+        yield
+    finally:
+        jax.config.update("jax_optimization_level", before)
