@@ -16,7 +16,10 @@ class MeshTooLarge(ValueError):
 
 @cache
 def mesh_of(layout: Layout) -> Mesh:
-    """A mesh of the first devices. Raises MeshTooLarge."""
+    """A mesh of the first devices, in their order: rank r of one axis is device r. Raises MeshTooLarge.
+
+    `jax.make_mesh` permutes the devices of a TPU, and takes none of five.
+    """
     devices = jax.devices()
     if layout.devices > len(devices):
         raise MeshTooLarge(
@@ -25,7 +28,7 @@ def mesh_of(layout: Layout) -> Mesh:
         )
     names, sizes = zip(*layout.mesh, strict=True)
     automatic = (AxisType.Auto,) * len(sizes)
-    return jax.make_mesh(sizes, names, axis_types=automatic, devices=devices[: layout.devices])
+    return Mesh(np.array(devices[: layout.devices]).reshape(sizes), names, axis_types=automatic)
 
 
 def context_mesh(ranks: int) -> Mesh:
