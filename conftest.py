@@ -36,5 +36,6 @@ pytest_plugins = [
     "parity.faults.plugin",
     "parity.properties.plugin",
     "parity.tpu.plugin",
+    "parity.tpu.hardware",
     "parity.arithmetic.plugin",
 ]

@@ -12,6 +12,7 @@ from parity.report.accuracy import Record
 from parity.report.failures import Failure
 from parity.report.from_verdict import failure_of
 from parity.tolerances.expectations import Expectation
+from parity.tpu.applicable import not_applicable_here
 from parity.truth import UncertifiedOracle
 from parity.verdict import Verdict, judge
 
@@ -27,7 +28,7 @@ def check(item: Item, record: Recorder, rerun: str, expectation: Expectation | N
     expected of a foreign implementation takes the place of the limit, and an item that is not so is red.
     """
     what = (item.case.implementation.name, item.case.problem.dtype, item.quantity, item.name)
-    reason = item.not_applicable()
+    reason = item.not_applicable() or not_applicable_here(item.case)
     if not reason and expectation and expectation.kind == "not_applicable":
         reason = expectation.text
     if reason:

@@ -16,8 +16,10 @@ class MeshTooLarge(ValueError):
 
 @cache
 def mesh_of(layout: Layout, devices: tuple[jax.Device, ...] | None = None) -> Mesh:
-    """A mesh of the first of `devices`, or of those that jax has. Raises MeshTooLarge."""
-    chosen = devices is not None
+    """A mesh of the first of `devices`, or of those that jax has, in their order: rank r of one axis is device r.
+
+    `jax.make_mesh` permutes the devices of a TPU, and takes none of five. Raises MeshTooLarge.
+    """
     devices = tuple(jax.devices()) if devices is None else devices
     if layout.devices > len(devices):
         raise MeshTooLarge(
@@ -26,9 +28,7 @@ def mesh_of(layout: Layout, devices: tuple[jax.Device, ...] | None = None) -> Me
         )
     names, sizes = zip(*layout.mesh, strict=True)
     automatic = (AxisType.Auto,) * len(sizes)
-    if chosen:
-        return Mesh(np.array(devices[: layout.devices]).reshape(sizes), names, axis_types=automatic)
-    return jax.make_mesh(sizes, names, axis_types=automatic, devices=devices[: layout.devices])
+    return Mesh(np.array(devices[: layout.devices]).reshape(sizes), names, axis_types=automatic)
 
 
 def context_mesh(ranks: int) -> Mesh:

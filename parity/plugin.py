@@ -169,6 +169,7 @@ def rerun(request: pytest.FixtureRequest, item: Item) -> str:
     options += "".join(f' "--expect={path}"' for path in config.getoption("expect"))
     options += f" --seeds {item.case.problem.seed}" * bool(item.case.problem.seed)
     options += " --full" * config.getoption("full")
+    options += " --tpu" * config.getoption("tpu")
     node = f"{request.node.location[0]}::{request.node.originalname}"
     return rerun_command(item, node, options)
 

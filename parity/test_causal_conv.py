@@ -58,6 +58,7 @@ def test_over_ranks(name: str, dtype: str, values: str, ranks: int) -> None:
 
 
 @pytest.mark.gate
+@pytest.mark.ranks(4)
 @pytest.mark.parametrize("width", [1, 2, 5], ids=lambda width: f"width{width}")
 @each_value
 @pytest.mark.parametrize("dtype", ["f64"])

@@ -12,11 +12,12 @@ FILES = [
     for path in sorted((ROOT / package).rglob("*.py"))
     if not path.name.startswith("test_")
 ]
-# A file to append tables to; and what a ledger records about how jax ran.
+# A file to append tables to; what a ledger records about how jax ran; which chips of a TPU this process may use.
 READ = {
     "parity/faults/plugin.py": {"GITHUB_STEP_SUMMARY"},
     "parity/report/reporter.py": {"GITHUB_STEP_SUMMARY"},
     "parity/tolerances/provenance.py": {"XLA_FLAGS", "LIBTPU_INIT_ARGS"},
+    "parity/tpu/chips.py": {"TPU_VISIBLE_CHIPS"},
 }
 ANYTHING = "anything"
 

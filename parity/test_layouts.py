@@ -112,3 +112,21 @@ def test_a_call_is_told_of_an_order_only_where_there_is_one():
 )
 def test_what_can_be_split_over_a_layout(layout, shape, fits):
     assert layout.splits(shape) == fits
+
+
+class Chip:
+    """What jax says of a TPU device."""
+
+    platform, device_kind, core_on_chip, process_index = "tpu", "TPU v5 lite", 0, 0
+
+    def __init__(self, number):
+        self.id, self.coords = number, (number % 2, number // 2, 0)
+
+
+@pytest.mark.parametrize("layout", [*map(over, (1, 2, 4, 5, 8)), *LAYOUTS.values()], ids=lambda layout: layout.name)
+def test_a_mesh_of_tpus_has_the_devices_in_their_order(monkeypatch, layout):
+    """`jax.make_mesh` has another order for four, and fails for five."""
+    monkeypatch.setattr(jax, "devices", lambda: [Chip(i) for i in range(8)])
+    mesh = mesh_of.__wrapped__(layout)
+    assert [chip.id for chip in mesh.devices.ravel()] == list(range(layout.devices))
+    assert tuple(mesh.shape.items()) == layout.mesh

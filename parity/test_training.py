@@ -38,6 +38,7 @@ def test_the_run_learns():
     assert (np.diff(want) < 0).all()
 
 
+@pytest.mark.ranks(2)
 def test_without_any_exchange_the_loss_agrees_to_a_thousandth_and_is_far_over_the_limit():
     """The mistake of thread 4, which was seen in no loss for 60 steps."""
     found = losses(FAULTS["no_exchange"].on(TWO_PHASE), "f32", ranks=2)
@@ -46,6 +47,7 @@ def test_without_any_exchange_the_loss_agrees_to_a_thousandth_and_is_far_over_th
     assert in_units(found, "f32").min() > 10 * limits().base["f32"].units
 
 
+@pytest.mark.ranks(4)
 def test_a_gradient_that_is_missing_shows_from_the_second_step_on():
     fault = FAULTS["entering_state_not_differentiated"]
     found = losses(fault.implementation, "f32", ranks=4)

@@ -1,5 +1,6 @@
 """Right code passes; wrong code fails on the rank, in the quantity and at the element where it is wrong."""
 
+from datetime import date
 from functools import cache
 
 import jax
@@ -12,10 +13,14 @@ from implementations.chunked import chunked
 from implementations.context_parallel.two_phase import two_phase
 from implementations.contract import FEATURES, Implementation
 from oracles.gated_delta_rule import GRADIENTS, OUTPUTS, QUANTITIES
+from parity import verdict as verdicts
 from parity.matrix import Case
 from parity.meshes import MeshTooLarge
 from parity.problem import Problem
 from parity.shapes import RAGGED, SHORT
+from parity.tolerances import limits as tolerances
+from parity.tolerances.limits import Row, Table
+from parity.tolerances.selector import Selector
 from parity.verdict import Finding, judge
 
 TYPICAL = Problem("typical", SHORT, "f64")
@@ -52,6 +57,17 @@ def right(dtype, regime="typical"):
 
 
 # Right
+
+
+def test_the_limit_is_that_of_the_platform_and_of_no_other(monkeypatch):
+    tight = Selector({"arithmetic": frozenset({"f32"}), "platform": frozenset({"tpu-v5e"})})
+    row = Row("tight", 1e-6, tight, "none", "none", date(2026, 11, 30))
+    monkeypatch.setattr(tolerances, "limits", lambda: Table(tolerances.load(tolerances.LIMITS).base, (row,)))
+    case = Case(Implementation("right", chunked), Problem("typical", SHORT, "f32"), 1)
+    for platform, passes in {"tpu-v5e": False, "tpu-v6e": True, None: True}.items():
+        monkeypatch.setattr(verdicts, "current", lambda platform=platform: platform)
+        found = judge.__wrapped__(case)
+        assert (found.passes, found.findings[0, "dk"].limit_row) == (passes, "f32" if passes else "tight")
 
 
 @pytest.mark.parametrize("dtype", ["f64", "f32", "bf16"])

@@ -53,8 +53,11 @@ def losses(implementation: Implementation, dtype: Dtype, ranks: int = 1) -> Floa
 
 @cache
 def truth(rounded: Dtype) -> tuple[np.ndarray, np.ndarray]:
-    """The losses of the run in f64 that starts from what `rounded` holds, and their kappa: `[steps]` each."""
-    with jax.enable_x64(True):
+    """The losses of the run in f64 that starts from what `rounded` holds, and their kappa: `[steps]` each.
+
+    On a CPU, whatever else there is: a TPU has no f64.
+    """
+    with jax.enable_x64(True), jax.default_device(jax.devices("cpu")[0]):
         run = _run(CHUNKED, "f64", None)
         start = jax.tree.map(lambda x: x.astype(jnp.float64), _start(rounded))
         want = np.asarray(run(*start, Noise(0.0, 0)))

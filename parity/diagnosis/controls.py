@@ -11,6 +11,7 @@ from implementations.sequential import SEQUENTIAL
 from oracles.gated_delta_rule import QUANTITIES
 from parity.matrix import Case
 from parity.problem import Problem
+from parity.tpu.applicable import not_applicable_here
 from parity.truth import truth
 from parity.verdict import Verdict, judge
 
@@ -52,6 +53,9 @@ def _controls(case: Case) -> list[tuple[str, Case]]:
 
 
 def _judged(case: Case) -> str:
+    reason = not_applicable_here(case)
+    if reason:
+        return f"not applicable: {reason}"
     try:
         verdict = judge(case)
     except Exception as error:

@@ -2,11 +2,12 @@
 
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
-from parity.report.accuracy import Record, Row, as_json, as_markdown, as_text, table
+from parity.report.accuracy import Record, as_json, as_markdown, as_text, table
 from parity.report.command import refresh
 from parity.report.documents import Failures
 from parity.report.failures import Failure, first_few
@@ -52,8 +53,9 @@ class AccuracyReporter:
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         if not (self.records or self.unmeasured):
             return
-        rows = table(self.records)
-        terminalreporter.section(TITLE)
+        rows, around = table(self.records), provenance()
+        title = f"{TITLE}, on {around['platform']}"
+        terminalreporter.section(title)
         terminalreporter.write_line(as_text(rows))
         for reason, count in self._not_applicable():
             terminalreporter.write_line(f"not applicable, {count} items: {reason}")
@@ -65,8 +67,8 @@ class AccuracyReporter:
         if self.nothing_judged:
             terminalreporter.write_line("Nothing was judged: every item is not applicable.", red=True)
 
-        markdown = as_markdown(rows, TITLE)
-        self._write(rows, markdown)
+        markdown = as_markdown(rows, title)
+        self._write(markdown, as_json(rows, title, around), around)
         terminalreporter.write_line(f"written to {self.directory / 'accuracy.md'} and accuracy.json")
         terminalreporter.write_line(refresh(self.directory))
         summary = os.environ.get("GITHUB_STEP_SUMMARY")
@@ -74,13 +76,12 @@ class AccuracyReporter:
             with open(summary, "a", encoding="utf-8") as file:
                 file.write(markdown)
 
-    def _write(self, rows: list[Row], markdown: str) -> None:
+    def _write(self, markdown: str, json: str, around: Mapping[str, object]) -> None:
         """The documents of the gate, failures.json also where nothing failed: an older one would be taken for ours."""
-        around = provenance()
         failures = Failures([self.failures[key] for key in sorted(self.failures)], around, self.unmeasured)
         self.directory.mkdir(parents=True, exist_ok=True)
         (self.directory / "accuracy.md").write_text(markdown, encoding="utf-8")
-        (self.directory / "accuracy.json").write_text(as_json(rows, TITLE, around), encoding="utf-8")
+        (self.directory / "accuracy.json").write_text(json, encoding="utf-8")
         (self.directory / "failures.json").write_text(encode(failures), encoding="utf-8")
 
     def _not_applicable(self) -> list[tuple[str, int]]:

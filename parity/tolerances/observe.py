@@ -42,7 +42,7 @@ def main(arguments: argparse.Namespace) -> int:
         before = read(path) if path.exists() else None
         chosen = _seeds(arguments.seeds, before)
         print(f"observing {platform} on seeds {seeds_as_text(chosen)}", flush=True)
-        after = _observe(seeds_as_text(chosen))
+        after = _observe(platform, seeds_as_text(chosen))
     except CannotObserve as error:
         print(error, file=sys.stderr)
         return 2
@@ -85,10 +85,11 @@ def _seeds(given: str | None, before: Ledger | None) -> tuple[int, ...]:
     return chosen
 
 
-def _observe(seeds: str) -> Ledger | None:
+def _observe(platform: str, seeds: str) -> Ledger | None:
     """The gate, its progress printed as it goes; None where it was red."""
     with tempfile.TemporaryDirectory() as directory:
         command = [sys.executable, "-m", "pytest", "parity", "-m", "gate", "--seeds", seeds]
+        command += ["--tpu"] * platform.startswith("tpu")
         status = subprocess.run([*command, f"--parity-report={directory}"], cwd=ROOT, check=False).returncode
         report = Path(directory) / "accuracy.json"
         if status != 0 or not report.exists():

@@ -4,8 +4,8 @@ import hashlib
 import os
 import platform
 import subprocess
-from collections.abc import Iterable
-from importlib.metadata import version
+from collections.abc import Iterable, Mapping
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import jax
@@ -21,22 +21,38 @@ STREAM = "oracles/stream.py"
 _CONFIG = ("jax_default_matmul_precision", "jax_disable_most_optimizations", "jax_enable_x64")
 
 
+_of_others: dict[str, str | int] = {}
+
+
 def provenance() -> dict[str, str | int | bool]:
-    """Of this process and its devices. It starts jax's backend, so on a TPU no other process may hold the devices."""
-    device = jax.devices()[0]
+    """Of this process and its devices, or those that it has left to others: on a TPU no two processes may hold them."""
     return {
-        "platform": current() or "not recognised",
         "commit": _git("rev-parse", "HEAD") or "unknown",
         "clean_tree": _git("status", "--porcelain") == "",
         "python": platform.python_version(),
         "machine": platform.machine(),
         **{package: version(package) for package in PACKAGES},
-        "device_kind": device.device_kind,
-        "device_count": jax.device_count(),
+        **(_of_others or of_devices()),
         "flags": _flags(),
         "oracles": digest(path for path in (ROOT / "oracles").rglob("*.py") if not path.name.startswith("test_")),
         "problems": digest(ROOT / name for name in (*PROBLEM_SOURCES, STREAM)),
     }
+
+
+def of_devices() -> dict[str, str | int]:
+    """The platform, what jax calls its devices and how many there are, and for TPUs what compiles. It starts jax's
+    backend.
+    """
+    device = jax.devices()[0]
+    compiler = {"libtpu": _libtpu()} if device.platform == "tpu" else {}
+    kind = {"device_kind": device.device_kind, "device_count": jax.device_count()}
+    return {"platform": current() or "not recognised", **kind, **compiler}
+
+
+def devices_of_others(about: Mapping[str, str | int]) -> None:
+    """From here on the devices are those that another process has found to be `about`: this one leaves them alone."""
+    _of_others.clear()
+    _of_others.update(about)
 
 
 def digest(paths: Iterable[Path]) -> str:
@@ -46,6 +62,13 @@ def digest(paths: Iterable[Path]) -> str:
         for field in (str(path.relative_to(ROOT)).encode(), path.read_bytes()):
             hasher.update(len(field).to_bytes(8, "little") + field)
     return hasher.hexdigest()[:16]
+
+
+def _libtpu() -> str:
+    try:
+        return version("libtpu")
+    except PackageNotFoundError:  # TPU_LIBRARY_PATH may name another
+        return "unknown"
 
 
 def _flags() -> str:

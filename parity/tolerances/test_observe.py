@@ -11,7 +11,7 @@ from parity.__main__ import main
 from parity.tolerances import ledger as ledgers_module
 from parity.tolerances import observe
 from parity.tolerances.ledger import path_of, read
-from parity.tolerances.platforms import current
+from parity.tolerances.platforms import PLATFORMS, current
 
 
 class Gate:
@@ -127,6 +127,15 @@ def test_a_device_without_a_ledger_is_refused_before_anything_runs(observing, mo
     status, printed = observing(unknown)
     assert status == 2
     assert "the device 'TPU v3' is none of cpu, tpu-v5e, tpu-v5p, tpu-v6e, tpu7x, gpu" in printed
+
+
+@pytest.mark.parametrize("platform", PLATFORMS)
+def test_the_gate_runs_on_tpus_where_the_ledger_is_of_tpus(monkeypatch, observing, platform):
+    monkeypatch.setattr(observe, "_platform", lambda: platform)
+    gate = Gate()
+    assert observing(gate)[0] == 0
+    assert ("--tpu" in gate.commands[0]) == (platform in ("tpu-v5e", "tpu-v5p", "tpu-v6e", "tpu7x"))
+    assert path_of(platform).exists()
 
 
 def test_the_platform_is_asked_of_another_process():

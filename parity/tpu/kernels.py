@@ -37,8 +37,10 @@ def _walked(heads: int, chunk: int, on: Any, *, dtype: Any, columns: int = V) ->
     """A state of f32, and factors of `dtype`."""
     of = functools.partial(_array, CHUNKS, 1, heads, on=on)
     sizes = {"w": K, "u": columns, "q_decayed": K, "k_decayed": K, "attention": chunk}
-    factors: Any = {name: of(chunk, size, dtype=dtype) for name, size in sizes.items()}
-    return _array(1, heads, K, columns, dtype=jnp.float32, on=on), Factors(**factors, decay=of(dtype=jnp.float32))
+    arrays: Any = {"decay": of(dtype=jnp.float32)} | {
+        name: of(chunk, size, dtype=dtype) for name, size in sizes.items()
+    }
+    return _array(1, heads, K, columns, dtype=jnp.float32, on=on), Factors(**arrays)
 
 
 def _differentiated(call: Callable[..., Any]) -> Callable[..., Any]:

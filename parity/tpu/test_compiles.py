@@ -16,8 +16,8 @@ from implementations import ALL, VARIANTS
 from implementations.contract import Implementation
 from parity.shapes import Shape
 from parity.tpu.ahead import LEAST, Rejected, compile_call, compile_for, effort
-from parity.tpu.slices import CHIPS, devices
 from parity.tpu.kernels import KERNELS
+from parity.tpu.slices import CHIPS, devices
 
 pytestmark = pytest.mark.tpu_aot
 
