@@ -24,7 +24,8 @@ from implementations.pallas.interpreter import is_interpreted
 
 Reads = Float[Array, "N B H C V"]
 
-HEADS_FORWARD, HEADS_BACKWARD = 8, 4  # of one grid cell: what 16 MB of VMEM hold at K = V = C = 128
+HEADS_FORWARD, HEADS_BACKWARD = 8, 4  # of one grid cell, at most
+VMEM = 10 * 2**20  # bytes of a grid cell's blocks, at most: of the 16 MB of a kernel the rest is its temporaries'
 
 
 def walk(
@@ -33,7 +34,7 @@ def walk(
     """The state after the last chunk, and what the tokens read, in the dtype of `chunks.u`.
 
     `h` enters the first chunk. Its dtype is what sums are kept in. The number of heads need not be a multiple of those
-    of a grid cell.
+    of a grid cell, which are as many as given, or as fit into VMEM.
     """
     final_state, o = _walked(h, chunks, heads_forward, heads_backward)
     return final_state, o.reshape(chunks.u.shape)
@@ -80,6 +81,7 @@ def _forward(h: Array, chunks: Factors, *, keep: bool, tile: int) -> tuple[Array
     count, heads = chunks.u.shape[:2]
     o = None if chunks.attention is None else jax.ShapeDtypeStruct(chunks.u.shape, chunks.u.dtype)
     entering = jax.ShapeDtypeStruct((count, *h.shape), h.dtype) if keep else None
+    tile = _that_fit(tile, h, h, chunks, o, entering)
     return pl.pallas_call(
         _forward_kernel,
         name="scan_forward",
@@ -100,6 +102,7 @@ def _backward(
     def reverse(x: Any) -> pl.BlockSpec:
         return _of_chunk(x, tile, last=count - 1)
 
+    tile = _that_fit(tile, entering, chunks, dfinal_state, do, dfinal_state, chunks)
     in_reverse = jax.tree.map(reverse, chunks)
     return pl.pallas_call(
         _backward_kernel,
@@ -111,6 +114,12 @@ def _backward(
         scratch_shapes=[pltpu.VMEM((tile, *dfinal_state.shape[1:]), dfinal_state.dtype)],
         **_in_order(),
     )(entering, chunks, dfinal_state, do)
+
+
+def _that_fit(heads: int, *arrays: Any) -> int:
+    """No more heads than given, of whose inputs and outputs two blocks each fit into VMEM: one comes while one is used."""
+    of_a_head = sum(math.prod(x.shape[-2:]) * x.dtype.itemsize for x in jax.tree.leaves(arrays))
+    return max(1, min(heads, VMEM // (2 * of_a_head)))
 
 
 def _of_heads(h: Any, tile: int) -> pl.BlockSpec:

@@ -18,6 +18,7 @@ from parity.tpu.slices import devices
 
 # Of XLA's effort. Mosaic, and the limits of a kernel's memory, know one only.
 AS_USED, LEAST = "UNKNOWN", "O0"
+_EFFORT = "jax_optimization_level"
 
 
 class Rejected(Exception):
@@ -64,9 +65,9 @@ def compile_for(chip: str, name: str, program: Callable[..., Any], *arguments: A
 @contextmanager
 def effort(level: str) -> Iterator[None]:
     """What is compiled inside is optimised by XLA as `level` says: with the `LEAST` in a fifth of the time."""
-    before = jax.config.read("jax_optimization_level")
-    jax.config.update("jax_optimization_level", level)
+    before = getattr(jax.config, _EFFORT)
+    jax.config.update(_EFFORT, level)
     try:
         yield
     finally:
-        jax.config.update("jax_optimization_level", before)
+        jax.config.update(_EFFORT, before)
