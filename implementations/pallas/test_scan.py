@@ -83,6 +83,25 @@ def test_narrow_factors_keep_their_dtype_and_the_state_its_own(dtype, rtol):
         assert_close(one.astype(jnp.float32), other, rtol=rtol)
 
 
+def test_what_stays_wide_beside_narrow_factors_is_not_rounded():
+    """The sums over keys, forward and backward, have 16 bits of them where those of narrow ones have 8."""
+    h, narrow = given(SHAPES["small"], jnp.bfloat16)
+    _, exact = given(SHAPES["small"], jnp.float32)
+    written_alone = narrow._replace(w=jnp.zeros_like(narrow.w), u=narrow.u.astype(jnp.float32))
+    wide = written_alone._replace(k_decayed=exact.k_decayed)
+
+    def end(walk, chunks):
+        result, pullback = jax.vjp(lambda u: walk(h, chunks._replace(u=u))[0], chunks.u)
+        return result, *pullback(jnp.sin(jnp.arange(h.size, dtype=jnp.float32)).reshape(h.shape))
+
+    exactly = end(scan, jax.tree.map(lambda x: x.astype(jnp.float32), wide))
+    assert_close(end(walk, wide), exactly, rtol=2**-15)
+    rounded = end(walk, wide._replace(k_decayed=wide.k_decayed.astype(jnp.bfloat16)))
+    for one, other in zip(rounded, exactly, strict=True):
+        with pytest.raises(AssertionError):
+            assert_close(one, other, rtol=2**-11)
+
+
 def test_as_on_a_tpu_it_gives_the_same_bits():
     """No memory is read that nobody has written, no copy before it has come: with heads beyond the last one too."""
     in_tiles = functools.partial(walk, heads_forward=4, heads_backward=4)
