@@ -3,7 +3,7 @@
 import pytest
 
 from parity.arithmetic.implementation import with_products
-from parity.plugin import IMPLEMENTATIONS
+from parity.plugin import AS_RUN, IMPLEMENTATIONS
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -21,6 +21,6 @@ def pytest_configure(config: pytest.Config) -> None:
     if policy is None:
         return
     try:
-        config.stash[IMPLEMENTATIONS] = [with_products(x, policy) for x in config.stash[IMPLEMENTATIONS]]
+        config.stash[AS_RUN] = {x: with_products(x, policy) for x in config.stash[IMPLEMENTATIONS]}
     except ValueError as error:
         raise pytest.UsageError(f"--matmul-precision: {error}") from None
