@@ -15,6 +15,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    policy = config.getoption("matmul_precision")
+    return [
+        f"f32 products as a matrix unit makes them: {policy}; f64, exp, log and triangular_solve are left as they are"
+    ] * (policy is not None)
+
+
 @pytest.hookimpl(trylast=True)  # when the implementations are known
 def pytest_configure(config: pytest.Config) -> None:
     policy = config.getoption("matmul_precision")
