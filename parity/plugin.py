@@ -2,8 +2,8 @@
 
 import gc
 import tempfile
-from collections.abc import Generator, Sequence
-from dataclasses import asdict
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,8 @@ from parity.tolerances.limits import limits
 
 ITEMS_BY_QUANTITIES = pytest.StashKey[dict[tuple[str, ...], list[Item]]]()
 IMPLEMENTATIONS = pytest.StashKey[Sequence[Implementation]]()
+# What takes an implementation's place in the cases that it meets.
+AS_RUN = pytest.StashKey[Mapping[Implementation, Implementation]]()
 SEEDS = pytest.StashKey[Sequence[int]]()
 EXPECTATIONS = pytest.StashKey[Sequence[Expectation]]()
 
@@ -170,13 +172,17 @@ def rerun(request: pytest.FixtureRequest, item: Item) -> str:
     options += f" --seeds {item.case.problem.seed}" * bool(item.case.problem.seed)
     options += " --full" * config.getoption("full")
     options += " --tpu" * config.getoption("tpu")
+    precision = config.getoption("matmul_precision")
+    options += f" --matmul-precision {precision}" if precision else ""
     node = f"{request.node.location[0]}::{request.node.originalname}"
     return rerun_command(item, node, options)
 
 
 def _cases(config: pytest.Config) -> list[Case]:
     rows = FULL if config.getoption("full") else None
-    return cases(config.stash[IMPLEMENTATIONS], rows, config.stash[SEEDS])
+    as_run = config.stash.get(AS_RUN, {})
+    found = cases(config.stash[IMPLEMENTATIONS], rows, config.stash[SEEDS])
+    return [replace(case, implementation=as_run.get(case.implementation, case.implementation)) for case in found]
 
 
 def _expectations(config: pytest.Config) -> tuple[Expectation, ...]:

@@ -5,11 +5,14 @@ that entered the chunks, and walks them in reverse with the state's cotangent in
 chunks is left to XLA, before and behind.
 
 Operands of products keep the dtype that the factors have, sums and the state that of the state: factors in bf16 take
-one pass of a matrix unit, in f32 six (`HIGHEST`).
+one pass of a matrix unit, in f32 six (`HIGHEST`). Two may stay in f32 where the others are in bf16. `u` is no operand:
+`w h` is subtracted from it before anything is rounded, and its cotangent is rounded nowhere. `k_decayed` is taken in
+two parts of bf16: two passes over what is written, and three over the state's cotangent, which has two parts as well.
 """
 
 import functools
 import math
+import operator
 from typing import Any
 
 import jax
@@ -21,17 +24,18 @@ from jaxtyping import Array, Float
 from implementations.arithmetic import product_precision
 from implementations.chunked import Factors, State
 from implementations.pallas.interpreter import is_interpreted
+from implementations.ut_inversion.products import in_two_parts
 
 Reads = Float[Array, "N B H C V"]
 
 HEADS_FORWARD, HEADS_BACKWARD = 8, 4  # of one grid cell, at most
-VMEM = 10 * 2**20  # bytes of a grid cell's blocks, at most: of the 16 MB of a kernel the rest is its temporaries'
+VMEM = 19 * 2**19  # bytes of a grid cell's blocks, at most: the rest of a kernel's 16 MiB is for what it computes
 
 
 def walk(
     h: State, chunks: Factors, *, heads_forward: int = HEADS_FORWARD, heads_backward: int = HEADS_BACKWARD
 ) -> tuple[State, Reads]:
-    """The state after the last chunk, and what the tokens read, in the dtype of `chunks.u`.
+    """The state after the last chunk, and what the tokens read, in the dtype of `chunks.attention`.
 
     `h` enters the first chunk. Its dtype is what sums are kept in. The number of heads need not be a multiple of those
     of a grid cell, which are as many as given, or as fit into VMEM.
@@ -79,7 +83,7 @@ def _differentiable(heads_forward: int, heads_backward: int) -> Any:
 def _forward(h: Array, chunks: Factors, *, keep: bool, tile: int) -> tuple[Array, Any, Any]:
     """The final state, the reads or None, and the states that enter the chunks where these are to be kept."""
     count, heads = chunks.u.shape[:2]
-    o = None if chunks.attention is None else jax.ShapeDtypeStruct(chunks.u.shape, chunks.u.dtype)
+    o = None if chunks.attention is None else jax.ShapeDtypeStruct(chunks.u.shape, chunks.attention.dtype)
     entering = jax.ShapeDtypeStruct((count, *h.shape), h.dtype) if keep else None
     tile = _that_fit(tile, h, h, chunks, o, entering)
     return pl.pallas_call(
@@ -117,7 +121,7 @@ def _backward(
 
 
 def _that_fit(heads: int, *arrays: Any) -> int:
-    """No more heads than given, of whose inputs and outputs two blocks each fit into VMEM: one comes while one is used."""
+    """No more heads than given, and of whose blocks two each fit into VMEM: one is used while the next one comes."""
     of_a_head = sum(math.prod(x.shape[-2:]) * x.dtype.itemsize for x in jax.tree.leaves(arrays))
     return max(1, min(heads, VMEM // (2 * of_a_head)))
 
@@ -147,14 +151,15 @@ def _forward_kernel(h0: Any, chunk: Factors, final_state: Any, o: Any, entering:
         state[...] = h0[...]
 
     h = state[...]
-    low = h.astype(chunk.u.dtype)
-    written = (chunk.u[...] - _dot(chunk.w[...], low, h.dtype)).astype(low.dtype)
+    low = h.astype(chunk.w.dtype)
+    dot = functools.partial(_dot, narrow=low.dtype, out=h.dtype)
+    written = (chunk.u[...] - dot(chunk.w[...], low)).astype(low.dtype)
     if entering is not None:
         entering[...] = h
     if o is not None:
-        read = _dot(chunk.q_decayed[...], low, h.dtype) + _dot(chunk.attention[...], written, h.dtype)
+        read = dot(chunk.q_decayed[...], low) + dot(chunk.attention[...], written)
         o[...] = read.astype(o.dtype)
-    state[...] = chunk.decay[...] * h + _dot(chunk.k_decayed[...], written, h.dtype, transpose_a=True)
+    state[...] = chunk.decay[...] * h + dot(chunk.k_decayed[...], written, transpose_a=True)
 
     @pl.when(pl.program_id(1) == pl.num_programs(1) - 1)
     def _() -> None:
@@ -169,21 +174,21 @@ def _backward_kernel(
         cotangent[...] = dfinal_state[...]
 
     h, dh = entering[...], cotangent[...]
-    dot = functools.partial(_dot, out=h.dtype)
-    low, dh_low = h.astype(chunk.u.dtype), dh.astype(chunk.u.dtype)
+    low, dh_low = h.astype(chunk.w.dtype), dh.astype(chunk.w.dtype)
+    dot = functools.partial(_dot, narrow=low.dtype, out=h.dtype)
     written = (chunk.u[...] - dot(chunk.w[...], low)).astype(low.dtype)
 
-    dwritten = dot(chunk.k_decayed[...], dh_low)
+    dwritten = dot(chunk.k_decayed[...], dh.astype(chunk.k_decayed.dtype))
     dh_before = chunk.decay[...] * dh
     if do is not None:
         dwritten += dot(chunk.attention[...], do[...], transpose_a=True)
         dh_before += dot(chunk.q_decayed[...], do[...], transpose_a=True)
         d.q_decayed[...] = dot(do[...], low, transpose_b=True).astype(low.dtype)
         d.attention[...] = dot(do[...], written, transpose_b=True).astype(low.dtype)
+    d.u[...] = dwritten.astype(d.u.dtype)
     du = dwritten.astype(low.dtype)
-    d.u[...] = du
     d.w[...] = -dot(du, low, transpose_b=True).astype(low.dtype)
-    d.k_decayed[...] = dot(written, dh_low, transpose_b=True).astype(low.dtype)
+    d.k_decayed[...] = dot(written, dh_low, transpose_b=True).astype(d.k_decayed.dtype)
     d.decay[...] = jnp.sum(dh * h, axis=(1, 2), keepdims=True)
     cotangent[...] = dh_before - dot(chunk.w[...], du, transpose_a=True)
 
@@ -192,9 +197,18 @@ def _backward_kernel(
         dh0[...] = cotangent[...]
 
 
-def _dot(a: Array, b: Array, out: jnp.dtype, *, transpose_a: bool = False, transpose_b: bool = False) -> Array:
-    """Products of two stacks of matrices, summed in `out`."""
+def _dot(
+    a: Array, b: Array, *, narrow: jnp.dtype, out: jnp.dtype, transpose_a: bool = False, transpose_b: bool = False
+) -> Array:
+    """Products of two stacks of matrices, summed in `out`; of an operand that is not `narrow`, in its two parts."""
     contracted = (1 if transpose_a else 2,), (2 if transpose_b else 1,)
-    return jax.lax.dot_general(
-        a, b, (contracted, ((0,), (0,))), precision=product_precision(a.dtype), preferred_element_type=out
+    of_a, of_b = ((x,) if x.dtype == narrow else in_two_parts(x) for x in (a, b))
+    multiply = functools.partial(
+        jax.lax.dot_general,
+        dimension_numbers=(contracted, ((0,), (0,))),
+        precision=product_precision(narrow),
+        preferred_element_type=out,
     )
+    # The product of the two low parts is left out, and what is small is summed first.
+    passes = [multiply(x, y) for i, x in enumerate(of_a) for j, y in enumerate(of_b) if i + j < 2]
+    return functools.reduce(operator.add, reversed(passes))

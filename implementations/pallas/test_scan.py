@@ -83,6 +83,25 @@ def test_narrow_factors_keep_their_dtype_and_the_state_its_own(dtype, rtol):
         assert_close(one.astype(jnp.float32), other, rtol=rtol)
 
 
+def test_what_stays_wide_beside_narrow_factors_is_not_rounded():
+    """The sums over keys, forward and backward, have 16 bits of them where those of narrow ones have 8."""
+    h, narrow = given(SHAPES["small"], jnp.bfloat16)
+    _, exact = given(SHAPES["small"], jnp.float32)
+    written_alone = narrow._replace(w=jnp.zeros_like(narrow.w), u=narrow.u.astype(jnp.float32))
+    wide = written_alone._replace(k_decayed=exact.k_decayed)
+
+    def end(walk, chunks):
+        result, pullback = jax.vjp(lambda u: walk(h, chunks._replace(u=u))[0], chunks.u)
+        return result, *pullback(jnp.sin(jnp.arange(h.size, dtype=jnp.float32)).reshape(h.shape))
+
+    exactly = end(scan, jax.tree.map(lambda x: x.astype(jnp.float32), wide))
+    assert_close(end(walk, wide), exactly, rtol=2**-15)
+    rounded = end(walk, wide._replace(k_decayed=wide.k_decayed.astype(jnp.bfloat16)))
+    for one, other in zip(rounded, exactly, strict=True):
+        with pytest.raises(AssertionError):
+            assert_close(one, other, rtol=2**-11)
+
+
 def test_as_on_a_tpu_it_gives_the_same_bits():
     """No memory is read that nobody has written, no copy before it has come: with heads beyond the last one too."""
     in_tiles = functools.partial(walk, heads_forward=4, heads_backward=4)
@@ -93,3 +112,31 @@ def test_as_on_a_tpu_it_gives_the_same_bits():
         found = jax.block_until_ready(found)
     for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+def grids(jaxpr):
+    """Of the kernels in a jaxpr, by name."""
+    found = {}
+    for equation in jaxpr.eqns:
+        if equation.primitive.name == "pallas_call":
+            found[equation.params["name"]] = equation.params["grid_mapping"].grid
+        for x in equation.params.values():
+            if hasattr(x, "eqns"):
+                found |= grids(getattr(x, "jaxpr", x))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("chunk", "columns", "dtype", "wanted"),
+    [
+        (64, 128, jnp.float32, {"scan_forward": (4, 2), "scan_backward": (8, 2)}),
+        (128, 128, jnp.float32, {"scan_forward": (4, 2), "scan_backward": (8, 2)}),
+        (128, 256, jnp.bfloat16, {"scan_forward": (4, 2), "scan_backward": (8, 2)}),
+        # Of [v | 0] in f32 eight heads are more than a TPU takes, and five fit.
+        (128, 256, jnp.float32, {"scan_forward": (7, 2), "scan_backward": (11, 2)}),
+    ],
+)
+def test_a_cell_has_as_many_heads_as_fit(chunk, columns, dtype, wanted):
+    shape = (2, 1, 32, chunk, 128, columns)
+    h, chunks = jax.eval_shape(lambda: given(shape, dtype))
+    assert grids(jax.make_jaxpr(lambda *x: answers.__wrapped__(walk, *x)[2])(h, chunks).jaxpr) == wanted

@@ -3,7 +3,7 @@
 import pytest
 
 from parity.arithmetic.implementation import with_products
-from parity.plugin import IMPLEMENTATIONS
+from parity.plugin import AS_RUN, IMPLEMENTATIONS
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -15,12 +15,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    policy = config.getoption("matmul_precision")
+    return [
+        f"f32 products as a matrix unit makes them: {policy}; f64, exp, log and triangular_solve are left as they are"
+    ] * (policy is not None)
+
+
 @pytest.hookimpl(trylast=True)  # when the implementations are known
 def pytest_configure(config: pytest.Config) -> None:
     policy = config.getoption("matmul_precision")
     if policy is None:
         return
     try:
-        config.stash[IMPLEMENTATIONS] = [with_products(x, policy) for x in config.stash[IMPLEMENTATIONS]]
+        config.stash[AS_RUN] = {x: with_products(x, policy) for x in config.stash[IMPLEMENTATIONS]}
     except ValueError as error:
         raise pytest.UsageError(f"--matmul-precision: {error}") from None

@@ -3,8 +3,14 @@
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+
+from implementations import VARIANTS
+from parity import plugin
+from parity.arithmetic.plugin import pytest_configure
+from parity.matrix import cases
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -35,6 +41,17 @@ def test_the_verdict_is_that_on_the_products_asked_for(tmp_path, precision, stat
         assert f"mine_{precision}-f32-typical-short-shard0of1-{quantity}" in done.stdout
         failed = f"mine_{precision}-f32-typical-short-shard0of1-{quantity}: " in done.stdout
         assert failed == bool(status)
+
+
+def test_what_is_emulated_meets_what_it_is_made_from_meets():
+    """A variant meets fewer cases than what comes from elsewhere."""
+    options = {"matmul_precision": "high", "full": False}
+    stash = {plugin.IMPLEMENTATIONS: VARIANTS, plugin.SEEDS: (0,)}
+    config = SimpleNamespace(getoption=options.__getitem__, stash=stash)
+    pytest_configure(config)
+    found, plain = plugin._cases(config), cases(VARIANTS)
+    assert [x.name for x in found] == [x.name.replace("-", "_high-", 1) for x in plain]
+    assert len({x.implementation for x in found}) == len(VARIANTS)
 
 
 def test_what_jax_cannot_trace_is_refused_before_anything_runs(tmp_path):

@@ -1,4 +1,7 @@
-"""What a platform was seen to do: written by `python -m parity observe`, read by tests, and never a limit."""
+"""What a platform was seen to do: written by `python -m parity observe`, read by tests, and never a limit.
+
+Of TPUs that nobody has observed there is a prediction: the gate with the products of a matrix unit, emulated.
+"""
 
 import os
 import tempfile
@@ -11,9 +14,10 @@ import tomli_w
 
 from implementations.contract import Dtype
 from parity.tolerances.entries import BadTable, read_toml
-from parity.tolerances.platforms import PLATFORMS
+from parity.tolerances.platforms import PLATFORMS, TPUS
 
 OBSERVED = Path(__file__).parent / "observed"
+PREDICTED = "tpu-emulated"  # of all TPUs: what differs between their matrix units is not emulated
 HEADER = "# Written by `python -m parity observe`: do not edit. An observation never raises a limit.\n\n"
 
 Key = tuple[str, str, str]
@@ -33,19 +37,24 @@ class Observation:
 
 @dataclass(frozen=True)
 class Ledger:
-    """`observed` by implementation, dtype and quantity; `provenance`: where, of what, from which `seeds`."""
+    """`observed` by implementation, dtype and quantity; `provenance`: where, of what, from which `seeds`, and for a
+    prediction `emulated`, the policy of `parity.arithmetic` by which products were made.
+    """
 
     provenance: dict[str, Any]
     observed: dict[Key, Observation]
 
 
 def path_of(platform: str) -> Path:
+    """Of one of `PLATFORMS`, or of `PREDICTED`."""
     return OBSERVED / f"{platform}.toml"
 
 
 def ledgers() -> dict[str, Ledger]:
-    """Those that there are, by platform. Raises BadTable."""
-    return {platform: read(path_of(platform)) for platform in PLATFORMS if path_of(platform).exists()}
+    """Those that there are, by platform; the prediction for each TPU that has none of its own. Raises BadTable."""
+    predicted = path_of(PREDICTED)
+    of_tpus = dict.fromkeys(TPUS, read(predicted)) if predicted.exists() else {}
+    return of_tpus | {platform: read(path_of(platform)) for platform in PLATFORMS if path_of(platform).exists()}
 
 
 def read(path: Path) -> Ledger:
@@ -82,11 +91,19 @@ def write(path: Path, ledger: Ledger) -> None:
             raise
 
 
-def from_report(document: Mapping[str, Any], seeds: str) -> Ledger:
-    """The ledger of a run that left `document` as its accuracy.json; rows in which nothing was judged have no entry."""
+def from_report(document: Mapping[str, Any], seeds: str, emulated: str | None = None) -> Ledger:
+    """The ledger of a run that left `document` as its accuracy.json; rows in which nothing was judged have no entry.
+
+    `emulated`: the policy of a run with `--matmul-precision`. Its entries have the names of what was emulated.
+    """
+    suffix = f"_{emulated}" if emulated else ""
     return Ledger(
-        {**document["environment"], "seeds": seeds},
-        {(r["implementation"], r["dtype"], r["quantity"]): _observation(r) for r in document["rows"] if r["judged"]},
+        {**document["environment"], "seeds": seeds, **({"emulated": emulated} if emulated else {})},
+        {
+            (r["implementation"].removesuffix(suffix), r["dtype"], r["quantity"]): _observation(r)
+            for r in document["rows"]
+            if r["judged"]
+        },
     )
 
 

@@ -1,22 +1,28 @@
-"""`python -m parity observe`: the gate on fresh seeds, and the ledger of this platform rewritten from it."""
+"""`python -m parity observe`: the gate on fresh seeds, and the ledger of this platform rewritten from it; or that of
+TPUs predicted, from products as their matrix unit would make them.
+"""
 
 import argparse
 import json
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from parity.seeds import as_text as seeds_as_text
 from parity.seeds import seeds
 from parity.tolerances import difference
-from parity.tolerances.ledger import Ledger, from_report, path_of, read, write
+from parity.tolerances.ledger import PREDICTED, Ledger, from_report, path_of, read, write
 from parity.tolerances.limits import limits
-from parity.tolerances.platforms import PLATFORMS
+from parity.tolerances.platforms import PLATFORMS, TPUS
 from parity.tolerances.provenance import ROOT
 
 SEEDS = 2
+# What a TPU does with products that say how precise they are to be; and it has no f64.
+EMULATED = "as_written"
+ON_TPUS = ["--matmul-precision", EMULATED, "-k", "not f64"]
 
 
 class CannotObserve(Exception):
@@ -33,11 +39,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FIRST-LAST",
         help=f"the draws to observe (default: the {SEEDS} that follow those in the ledger)",
     )
+    parser.add_argument(
+        "--emulated",
+        action="store_true",
+        help="predict the ledger of TPUs on this machine: f32 and bf16, with every product in as many passes of a "
+        "matrix unit as it asks for; a TPU that was observed itself keeps its own",
+    )
 
 
 def main(arguments: argparse.Namespace) -> int:
     try:
-        platform = _platform()
+        platform = PREDICTED if arguments.emulated else _platform()
         path = path_of(platform)
         before = read(path) if path.exists() else None
         chosen = _seeds(arguments.seeds, before)
@@ -51,7 +63,7 @@ def main(arguments: argparse.Namespace) -> int:
         return 1
     if not after.provenance["clean_tree"]:
         print("The tree is not clean: what was observed is not the commit that the ledger names.")
-    worse = _report(platform, before, after)
+    worse = _report(TPUS if arguments.emulated else (platform,), before, after)
     write(path, after)
     print(f"written to {path}")
     return 1 if worse else 0
@@ -87,22 +99,23 @@ def _seeds(given: str | None, before: Ledger | None) -> tuple[int, ...]:
 
 def _observe(platform: str, seeds: str) -> Ledger | None:
     """The gate, its progress printed as it goes; None where it was red."""
+    emulated = EMULATED if platform == PREDICTED else None
     with tempfile.TemporaryDirectory() as directory:
         command = [sys.executable, "-m", "pytest", "parity", "-m", "gate", "--seeds", seeds]
-        command += ["--tpu"] * platform.startswith("tpu")
+        command += ON_TPUS if emulated else ["--tpu"] * platform.startswith("tpu")
         status = subprocess.run([*command, f"--parity-report={directory}"], cwd=ROOT, check=False).returncode
         report = Path(directory) / "accuracy.json"
         if status != 0 or not report.exists():
             return None
         document: dict[str, Any] = json.loads(report.read_text(encoding="utf-8"))
-    return from_report(document, seeds)
+    return from_report(document, seeds, emulated)
 
 
-def _report(platform: str, before: Ledger | None, after: Ledger) -> bool:
+def _report(platforms: Sequence[str], before: Ledger | None, after: Ledger) -> bool:
     """Print what changed; whether anything is worse."""
     found = difference.changes(before, after)
     print(difference.as_text(found))
-    near = difference.near_their_limit(limits(), platform, after)
+    near = sorted({x for platform in platforms for x in difference.near_their_limit(limits(), platform, after)})
     if near:
         print("\n".join(["too near to the limit:", *near]))
     worse = [change for change in found if change.worse]

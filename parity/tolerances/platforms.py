@@ -4,7 +4,8 @@ import re
 
 import jax
 
-PLATFORMS = ("cpu", "tpu-v5e", "tpu-v5p", "tpu-v6e", "tpu7x", "gpu")
+TPUS = ("tpu-v5e", "tpu-v5p", "tpu-v6e", "tpu7x")
+PLATFORMS = ("cpu", *TPUS, "gpu")
 
 # Both spellings of a chip occur: the runtime says "TPU v5 lite", topologies and newer runtimes "TPU v5e".
 _TPU = {

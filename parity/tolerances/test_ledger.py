@@ -6,8 +6,18 @@ import pytest
 
 from parity.tolerances import ledger as ledgers_module
 from parity.tolerances.entries import BadTable
-from parity.tolerances.ledger import HEADER, Ledger, Observation, from_report, ledgers, path_of, read, write
-from parity.tolerances.platforms import PLATFORMS
+from parity.tolerances.ledger import (
+    HEADER,
+    PREDICTED,
+    Ledger,
+    Observation,
+    from_report,
+    ledgers,
+    path_of,
+    read,
+    write,
+)
+from parity.tolerances.platforms import PLATFORMS, TPUS
 
 ONE = Observation("f32", 2.0, 0.5, "mine-bf16-typical-short-dk", 7, {"tiny_keys": 0.25, "typical": 2.0})
 LEDGER = Ledger({"commit": "abc", "clean_tree": True, "seeds": "1-2"}, {("mine", "bf16", "dk"): ONE})
@@ -81,5 +91,27 @@ def test_there_are_as_many_ledgers_as_files(tmp_path, monkeypatch):
     assert ledgers() == {"tpu7x": LEDGER}
 
 
-def test_every_file_is_that_of_a_platform():
-    assert {path.stem for path in ledgers_module.OBSERVED.glob("*")} <= set(PLATFORMS)
+def test_a_prediction_stands_for_every_tpu_until_one_is_observed(tmp_path, monkeypatch):
+    monkeypatch.setattr(ledgers_module, "OBSERVED", tmp_path)
+    predicted = Ledger({"emulated": "as_written"}, LEDGER.observed)
+    write(path_of(PREDICTED), predicted)
+    assert ledgers() == dict.fromkeys(TPUS, predicted)
+    write(path_of("tpu7x"), LEDGER)
+    write(path_of("cpu"), LEDGER)
+    assert ledgers() == dict.fromkeys(TPUS, predicted) | {"tpu7x": LEDGER, "cpu": LEDGER}
+
+
+def test_every_file_is_that_of_a_platform_or_the_prediction():
+    assert {path.stem for path in ledgers_module.OBSERVED.glob("*")} <= {*PLATFORMS, PREDICTED}
+
+
+def test_of_the_ledgers_here_the_prediction_alone_is_emulated():
+    for path in ledgers_module.OBSERVED.glob("*"):
+        assert ("emulated" in read(path).provenance) == (path.stem == PREDICTED)
+
+
+def test_a_report_of_emulated_products_has_the_names_of_what_was_emulated():
+    document = {"environment": {}, "rows": [row(implementation="mine_as_written"), row(implementation="as_written_2")]}
+    found = from_report(document, "1-1", "as_written")
+    assert {key[0] for key in found.observed} == {"mine", "as_written_2"}
+    assert found.provenance["emulated"] == "as_written"

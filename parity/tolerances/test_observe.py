@@ -10,15 +10,16 @@ import pytest
 from parity.__main__ import main
 from parity.tolerances import ledger as ledgers_module
 from parity.tolerances import observe
-from parity.tolerances.ledger import path_of, read
+from parity.tolerances.ledger import PREDICTED, path_of, read
 from parity.tolerances.platforms import PLATFORMS, current
 
 
 class Gate:
     """Plays `python -m pytest`: leaves a report with these units, and remembers how it was called."""
 
-    def __init__(self, units=1.0, status=0, report=True, clean=True, quantities=("o", "dk")):
+    def __init__(self, units=1.0, status=0, report=True, clean=True, quantities=("o", "dk"), name="mine"):
         self.units, self.status, self.report, self.clean, self.quantities = units, status, report, clean, quantities
+        self.name = name
         self.commands = []
 
     def __call__(self, command, **keywords):
@@ -32,7 +33,7 @@ class Gate:
         return SimpleNamespace(returncode=self.status)
 
     def _document(self):
-        common = {"implementation": "mine", "dtype": "f64", "arithmetic": "f64", "judged": 3}
+        common = {"implementation": self.name, "dtype": "f64", "arithmetic": "f64", "judged": 3}
         by_regime = {"typical": {"units": self.units, "item": "mine-f64-typical"}}
         numbers = {"units": self.units, "rms_units": self.units, "by_regime": by_regime}
         rows = [common | numbers | {"quantity": quantity} for quantity in self.quantities]
@@ -108,6 +109,36 @@ def test_a_tree_that_is_not_clean_is_said_to_be_so(observing):
     assert "The tree is not clean" not in observing(Gate(clean=True))[1]
 
 
+def test_a_prediction_is_of_emulated_products_and_says_so(observing):
+    """Of what a TPU has: no f64. The names are those of the implementations, for rows of the table go by them."""
+    gate = Gate(name="mine_as_written")
+    assert observing(gate, "--emulated")[0] == 0
+    (command,) = gate.commands
+    assert command[command.index("--matmul-precision") + 1] == "as_written"
+    assert command[command.index("-k") + 1] == "not f64"
+    assert read(path_of(PREDICTED)).provenance["emulated"] == "as_written"
+    assert {key[0] for key in read(path_of(PREDICTED)).observed} == {"mine"}
+    assert not path_of("cpu").exists()
+
+
+def test_what_is_observed_is_no_prediction_and_leaves_one_alone(observing):
+    observing(Gate(name="mine_as_written"), "--emulated")
+    before = path_of(PREDICTED).read_bytes()
+    gate = Gate(name="mine_as_written")
+    observing(gate)
+    assert "--matmul-precision" not in gate.commands[0]
+    assert "emulated" not in read(path_of("cpu")).provenance
+    assert {key[0] for key in read(path_of("cpu")).observed} == {"mine_as_written"}
+    assert path_of(PREDICTED).read_bytes() == before
+
+
+def test_a_prediction_too_near_to_a_limit_is_red_once(observing):
+    """The limit of whichever TPU is nearest: not a line for each."""
+    status, printed = observing(Gate(units=20.0, name="mine_as_written"), "--emulated")
+    assert status == 1
+    assert printed.count("mine-f64-o in typical: 20 units are less than 2 times below the limit 32 of row f64") == 1
+
+
 @pytest.mark.parametrize(
     ("given", "says"),
     [("0-3", "seed 0 is the gate's own"), ("5-2", "expected a seed or a range"), ("few", "expected a seed or a range")],
@@ -155,7 +186,7 @@ def test_a_ledger_that_cannot_be_read_is_one_clear_error(observing):
     assert "it is not TOML" in printed
 
 
-def test_the_command_line_has_one_option():
+def test_the_command_line_has_two_options():
     parser = argparse.ArgumentParser()
     observe.add_arguments(parser)
-    assert vars(parser.parse_args([])) == {"seeds": None}
+    assert vars(parser.parse_args([])) == {"seeds": None, "emulated": False}

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import jax
 import pytest
 
-from parity.tolerances.platforms import PLATFORMS, current, platform_of
+from parity.tolerances.platforms import PLATFORMS, TPUS, current, platform_of
 
 KINDS = {
     "cpu": ["cpu"],
@@ -24,6 +24,7 @@ def test_a_device_kind_names_its_platform(platform, kind):
 
 def test_every_platform_has_a_device():
     assert KINDS.keys() == set(PLATFORMS)
+    assert {platform for platform, kinds in KINDS.items() if kinds[0].startswith("TPU")} == set(TPUS)
 
 
 @pytest.mark.parametrize("kind", ["TPU v4", "TPU v5 lite pod", "TPU v2", "TPU7", "TPU v8", "tpu", "", "METAL"])

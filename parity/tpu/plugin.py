@@ -1,10 +1,16 @@
-"""`--tpu-interpret`: Pallas kernels, ours and others', run as the interpreter of TPUs has it, on any machine."""
+"""`--tpu-interpret`: Pallas kernels, ours and others', run as the interpreter of TPUs has it, on any machine.
 
+And where there is no libtpu, nothing is compiled for TPUs.
+"""
+
+import importlib.util
 from collections.abc import Generator
 
 import pytest
 
 from implementations.pallas.interpreter import RACES_ARE_ERRORS, interpreted_as_on_a_tpu
+
+_LIBTPU = importlib.util.find_spec("libtpu") is not None
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -18,9 +24,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
     if not config.getoption("tpu_interpret"):
-        return []
+        return (
+            []
+            if _LIBTPU
+            else ["nothing is compiled for TPUs (-m tpu_aot): that takes libtpu, and tox -e tpu-aot has it"]
+        )
     races = "races are errors" if RACES_ARE_ERRORS else "races are not looked for, which takes jax 0.12"
     return [f"kernels as on a TPU: memory that nobody has written is NaN, reads out of bounds are errors, {races}"]
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if _LIBTPU:
+        return
+    for_tpus = [item for item in items if item.get_closest_marker("tpu_aot")]
+    config.hook.pytest_deselected(items=for_tpus)
+    items[:] = [item for item in items if not item.get_closest_marker("tpu_aot")]
 
 
 @pytest.hookimpl(wrapper=True)
