@@ -1,6 +1,7 @@
 """Compilation for TPUs ahead of time: on any machine with libtpu, by the compiler that a TPU's machine has."""
 
 import functools
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -19,6 +20,8 @@ from parity.tpu.slices import devices
 # Of XLA's effort. Mosaic, and the limits of a kernel's memory, know one only.
 AS_USED, LEAST = "UNKNOWN", "O0"
 _EFFORT = "jax_optimization_level"
+
+_VMEM = re.compile(r'"used_scoped_memory_configs":\[\{"memory_space":"1","offset":"\d+","size":"(\d+)"')
 
 
 class Rejected(Exception):
@@ -71,3 +74,13 @@ def effort(level: str) -> Iterator[None]:
         yield
     finally:
         jax.config.update(_EFFORT, before)
+
+
+def vmem(program: str, kernel: str) -> int:
+    """Bytes of VMEM that a Pallas kernel of an optimised HLO module takes, at most, by its name; 0 where it is not."""
+    found = [0]
+    for line in program.splitlines():
+        name, _, call = line.partition(" = ")
+        if kernel in name and 'custom_call_target="tpu_custom_call"' in call:
+            found += [int(size) for size in _VMEM.findall(call)]
+    return max(found)
