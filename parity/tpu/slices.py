@@ -16,7 +16,7 @@ SLICES = {
 CHIPS = tuple(SLICES)
 
 # libtpu asks the machine what TPU it is part of, and refuses to be loaded by two processes: neither matters here.
-_WITHOUT_A_TPU = {"TPU_SKIP_MDS_QUERY": "1", "ALLOW_MULTIPLE_LIBTPU_LOAD": "1"}
+_WITHOUT_A_TPU = ("TPU_SKIP_MDS_QUERY", "ALLOW_MULTIPLE_LIBTPU_LOAD")
 
 
 class NoCompilerForTpus(RuntimeError):
@@ -29,8 +29,8 @@ def devices(chip: str, count: int) -> tuple[jax.Device, ...]:
 
     Raises NoCompilerForTpus without libtpu, and ValueError where no slice has as many.
     """
-    for name, value in _WITHOUT_A_TPU.items():
-        os.environ.setdefault(name, value)
+    for name in _WITHOUT_A_TPU:
+        os.putenv(name, "1")
     for topology in SLICES[chip]:
         try:
             found = topologies.get_topology_desc(platform="tpu", topology_name=topology).devices
