@@ -3,31 +3,26 @@
 import dataclasses
 from collections.abc import Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
 
 import jax
 from jax.experimental.pallas import tpu as pltpu
 
-_COMPILED: ContextVar[bool | None] = ContextVar("compiled", default=None)
+# What jax has traced in one mode it traces again in another: a `ContextVar` would not be seen by its caches.
+_MODE = jax.make_user_context(None)
 
-# jax 0.10 prints that it has found a race, and goes on: there a race would be green.
 RACES_ARE_ERRORS = "on_race" in {field.name for field in dataclasses.fields(pltpu.InterpretParams)}
 
 
 def is_interpreted() -> bool:
     """For the `interpret` of a `pallas_call`."""
-    compiled = _COMPILED.get()
-    return jax.default_backend() == "cpu" if compiled is None else not compiled
+    return _MODE.value is None and jax.default_backend() == "cpu"
 
 
 @contextmanager
 def compiled() -> Iterator[None]:
     """What is traced inside has its kernels compiled for a TPU, though there may be none."""
-    token = _COMPILED.set(True)
-    try:
+    with _MODE("compiled"):
         yield
-    finally:
-        _COMPILED.reset(token)
 
 
 @contextmanager
@@ -36,5 +31,6 @@ def interpreted_as_on_a_tpu() -> Iterator[None]:
 
     Memory that nobody has written is NaN; a read out of bounds is an error, and so is a race where jax can tell.
     """
-    with pltpu.force_tpu_interpret_mode(pltpu.InterpretParams(detect_races=RACES_ARE_ERRORS)), compiled():
+    parameters = pltpu.InterpretParams(detect_races=RACES_ARE_ERRORS)
+    with pltpu.force_tpu_interpret_mode(parameters), _MODE("interpreted as on a TPU"):
         yield

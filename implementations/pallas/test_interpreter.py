@@ -35,6 +35,24 @@ def test_a_kernel_is_interpreted_on_a_cpu_and_compiled_where_that_is_asked():
     assert is_interpreted()
 
 
+def test_what_was_traced_to_be_interpreted_is_traced_again_to_be_compiled():
+    """And back: of one function that jit knows already."""
+
+    @jax.jit
+    def function(x):
+        modes.append(is_interpreted())
+        return x
+
+    modes = []
+    function(X)
+    with compiled():
+        function(X)
+    with interpreted_as_on_a_tpu():
+        function(X)
+    function(X)
+    assert modes == [True, False, False]
+
+
 def test_memory_that_nobody_has_written_is_nan():
     def accumulate(x, y, total):
         total[...] += x[...]
