@@ -54,7 +54,7 @@ def least_memory(
     """`(o, final_state)` under the contract, T sharded over `axes`; every rank returns the same final state.
 
     A rank holds a state for each segment, and all that `chunked` holds of one segment: with few chunks the first is
-    more, with many the second. It is differentiable once, in reverse mode.
+    more, with many the second. It is differentiable in reverse mode.
     Raises ValueError as `two_phase` does, and on `chunks_a_segment` below 1.
     """
     check_call(q, k, v, g, beta, initial_state, chunk_size=chunk_size, mesh=mesh, axes=axes)

@@ -78,6 +78,7 @@ def test_gradients_of_ranks_are_summed_in_f32_where_states_are_bf16(inputs, sche
         o, final_state = call(*x[:5], h0)
         return jnp.sum(o.astype("float32") ** 2) + jnp.sum(final_state.astype("float32"))
 
+    assert [y.dtype for y in jax.eval_shape(over_ranks, *x)] == ["bfloat16", "bfloat16"]
     found, wanted = (jax.grad(functools.partial(loss, call))(x[5]) for call in (over_ranks, sequential))
     assert found.dtype == "bfloat16"
     off = np.abs(np.asarray(found, dtype=np.float64) - np.asarray(wanted, dtype=np.float64))

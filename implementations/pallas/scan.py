@@ -122,8 +122,14 @@ def _backward(
 
 def _that_fit(heads: int, *arrays: Any) -> int:
     """No more heads than given, and of whose blocks two each fit into VMEM: one is used while the next one comes."""
-    of_a_head = sum(math.prod(x.shape[-2:]) * x.dtype.itemsize for x in jax.tree.leaves(arrays))
-    return max(1, min(heads, VMEM // (2 * of_a_head)))
+    return max(1, min(heads, VMEM // (2 * sum(map(_in_vmem, jax.tree.leaves(arrays))))))
+
+
+def _in_vmem(x: Any) -> int:
+    """Bytes of one head's matrix, which lies there in tiles of 8 x 128 words of 32 bits."""
+    rows, columns = x.shape[-2:]
+    in_a_tile = 32 // x.dtype.itemsize
+    return pl.cdiv(rows, in_a_tile) * in_a_tile * pl.cdiv(columns, 128) * 128 * x.dtype.itemsize
 
 
 def _of_heads(h: Any, tile: int) -> pl.BlockSpec:

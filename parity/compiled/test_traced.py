@@ -74,6 +74,23 @@ def asked(call, ranks, backward):
     return (outputs_and_gradients(call), (arrays[:6], arrays[6:])) if backward else (call, arrays[:6])
 
 
+@pytest.mark.parametrize(
+    ("function", "name"),
+    [
+        (lambda x: jax.lax.conv(x[None, None], x[None, None], (1, 1), "SAME"), "conv_general_dilated"),
+        (lambda x: jax.lax.scan(lambda h, _: (jnp.linalg.cholesky(h), None), x, length=2)[0], "cholesky"),
+        (lambda x: jnp.linalg.qr(x)[0], "qr|householder"),
+        (lambda x: jnp.fft.fft(x), "fft"),
+        (lambda x: jax.lax.ragged_dot(x, x[None], jnp.array([16])), "ragged_dot"),
+        (lambda x: jnp.linalg.solve(x, x), "lu|custom_linear_solve"),
+        (lambda x: jax.pure_callback(lambda y: y, x, x), "pure_callback"),
+    ],
+)
+def test_what_is_no_such_product_is_refused_and_not_counted_as_none(function, name):
+    with pytest.raises(Uncountable, match=name):
+        work(function, X)
+
+
 @pytest.mark.parametrize("backward", [False, True], ids=["forward", "backward"])
 @pytest.mark.parametrize(
     ("call", "ranks"),

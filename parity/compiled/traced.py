@@ -2,9 +2,13 @@
 convolutions of products.
 
 FLOPs are those of matrix products (2 a multiply-add) and of triangular solves (n^2 a right-hand side), every loop and
-grid as often as it runs. Bytes are what products and solves read and write, and of a kernel the blocks that come and go
-instead: the traffic of a memory in which nothing stays from one product to the next, everything elementwise being free.
-Of a conditional the dearest branch counts. What nobody uses is left out first.
+grid as often as it runs; other products are refused, as is what jax does not see into. Bytes are what products and
+solves read and write, and of a kernel the blocks that come and go instead: the traffic of a memory in which nothing
+stays from one product to the next, everything elementwise being free.
+
+Of a conditional the branch with the most FLOPs counts. What nobody uses is left out first, but for kernels in jax 0.10.
+A block of a kernel counts as coming whenever a grid axis moves that its place depends on, which is at most what comes.
+What is outside of every `shard_map` counts whole.
 """
 
 import math
@@ -18,9 +22,19 @@ from jax.extend import core
 
 from parity.jaxprs import bare, inner
 
+# Products and factorisations of other kinds, and what is computed elsewhere: 0 would be wrong.
+_OTHERS = frozenset(
+    (
+        *("conv_general_dilated", "ragged_dot", "ragged_dot_general", "scaled_dot", "fft"),
+        *("cholesky", "cholesky_update", "lu", "qr", "geqrf", "householder_product", "svd", "eig", "eigh", "schur"),
+        *("hessenberg", "tridiagonal", "tridiagonal_solve", "custom_linear_solve"),
+        *("pure_callback", "io_callback", "ffi_call"),
+    )
+)
+
 
 class Uncountable(ValueError):
-    """A loop that does not say how often it runs has products inside."""
+    """What is computed cannot be counted: the message names the primitive."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +81,8 @@ def _of_equation(equation: Any) -> Work:
             if found.flops:
                 raise Uncountable("a while loop has products inside, and does not say how often it runs")
             return found
+        case _ if name in _OTHERS:
+            raise Uncountable(f"{name} is not counted: matrix products, triangular solves and kernels of them are")
         case _:
             return sum((_of(each) for each in inner(params)), Work())
 
@@ -94,7 +110,9 @@ def _kernel(params: dict[str, Any]) -> Work:
 
 def _block(block: Any, grid: tuple[int, ...]) -> int:
     index = bare(block.index_map_jaxpr)
-    moved_by = [axis for axis, variable in enumerate(index.invars[: len(grid)]) if _depends(index, variable)]
+    moved_by = [
+        axis for axis, variable in enumerate(index.invars[: len(grid)]) if grid[axis] > 1 and _depends(index, variable)
+    ]
     comes = math.prod(grid[: max(moved_by, default=-1) + 1])
     sizes = [getattr(size, "block_size", size if isinstance(size, int) else 1) for size in block.block_shape]
     return comes * math.prod(sizes) * block.array_aval.dtype.itemsize

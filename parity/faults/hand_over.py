@@ -18,7 +18,7 @@ _two_phase = partial(Edit, "implementations.context_parallel.two_phase")
 _hand_over = partial(Fault, kind="hand_over", ranks=4, first_bad_rank=1)
 
 _GATHER = "pairs = gather(pair, axes)"
-_SCAN = "final_state, entering = jax.lax.scan(next_rank, initial_state, pairs)"
+_SCAN = "final_state, entering = jax.lax.scan(next_rank, initial_state, pairs, reverse=reverse)"
 _ENTERING = "jnp.take(entering, jax.lax.axis_index(axes), axis=0)"
 _RETURN = f"return {_ENTERING}, final_state"
 
@@ -115,7 +115,7 @@ ENTERING_STATES = (
     _scan_edited(
         "prefix_from_the_last_rank",
         "the prefix over ranks runs from the last rank to the first",
-        f"{_SCAN[:-1]}, reverse=True)",
+        _SCAN.replace("reverse=reverse", "reverse=not reverse"),
         first_bad_rank=0,
     ),
     _hand_over(

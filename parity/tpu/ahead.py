@@ -37,7 +37,12 @@ def compile_call(
     ranks: Layout | int = 1,
     backward: bool = True,
 ) -> Any:
-    """The outputs, or these and all gradients, for that many devices of `chip`. Raises Rejected."""
+    """The outputs, or these and all gradients, for that many devices of `chip`.
+
+    Raises Rejected, and ValueError for f64, which no TPU has.
+    """
+    if dtype == "f64":
+        raise ValueError("a TPU has no f64; compile for f32 or bf16")
     layout = over(ranks) if isinstance(ranks, int) else ranks
     those = devices(chip, layout.devices)
     arrays = abstract(shape, dtype, layout, those)
@@ -51,15 +56,22 @@ def compile_call(
 
 
 def compile_for(chip: str, name: str, program: Callable[..., Any], *arguments: Any) -> Any:
-    """`program` for abstract arguments that lie on devices of `chip`, its kernels by Mosaic. Raises Rejected."""
-    names: tuple[str, ...] = ()
+    """`program` for abstract arguments that lie on devices of `chip`, its kernels by Mosaic.
+
+    Raises Rejected where the compiler does not take it, what `program` itself raises where it cannot be traced, and
+    ValueError where an argument lies elsewhere.
+    """
+    kind = devices(chip, 1)[0].device_kind
+    for x in jax.tree.leaves(arguments):
+        on = {device.device_kind for device in x.sharding.device_set} if x.sharding is not None else {"no device"}
+        if on != {kind}:
+            raise ValueError(f"{name} is to be compiled for {chip}, and an argument lies on {', '.join(sorted(on))}")
     with compiled():
+        traced = jax.jit(program).trace(*arguments)
         try:
-            traced = jax.jit(program).trace(*arguments)
-            names = kernels(traced.jaxpr)
             return traced.lower().compile()
-        except Exception as error:  # whatever the compiler has raised, it is said of what
-            text = str(error)
+        except Exception as error:  # whatever the compiler raises
+            text, names = str(error), kernels(traced.jaxpr)
             concerned = [kernel for kernel in names if kernel in text] or list(names)
             of = f", kernel {' or '.join(concerned)}" if concerned else ""
             raise Rejected(f"{chip} does not take {name}{of}: {type(error).__name__}: {text}") from error

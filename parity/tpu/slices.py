@@ -27,8 +27,10 @@ class NoCompilerForTpus(RuntimeError):
 def devices(chip: str, count: int) -> tuple[jax.Device, ...]:
     """The first `count` devices of the smallest slice of `chip` that has as many. They compile, and run nothing.
 
-    Raises NoCompilerForTpus without libtpu, and ValueError where no slice has as many.
+    Raises NoCompilerForTpus without libtpu, and ValueError where no slice has as many or the chip is not known.
     """
+    if chip not in SLICES or count < 1:
+        raise ValueError(f"chip must be one of {', '.join(SLICES)}, and count positive; got {chip!r} and {count}")
     for name in _WITHOUT_A_TPU:
         os.putenv(name, "1")
     for topology in SLICES[chip]:

@@ -106,6 +106,25 @@ def unknown_to_mosaic(x, out):
     out[...] = jnp.sort(x[...], axis=0)
 
 
+def test_arguments_must_lie_on_the_chip():
+    for sharding in (None, SingleDeviceSharding(devices("v6e", 1)[0])):
+        with pytest.raises(ValueError, match="mine is to be compiled for v5e, and an argument lies on"):
+            compile_for("v5e", "mine", lambda x: x + 1, jax.ShapeDtypeStruct((8,), jnp.float32, sharding=sharding))
+
+
+def test_what_cannot_be_traced_is_no_rejection():
+    x = jax.ShapeDtypeStruct((8,), jnp.float32, sharding=SingleDeviceSharding(devices("v5e", 1)[0]))
+    with pytest.raises(KeyError):
+        compile_for("v5e", "mine", lambda x: {}["mine"], x)
+
+
+def test_what_no_tpu_has_is_said():
+    with pytest.raises(ValueError, match="no f64"):
+        compile_call(ALL[0], "v5e", Shape("", 1, 64, 2, 2, 8, 8, 16), "f64")
+    with pytest.raises(ValueError, match="must be one of v5e, v5p, v6e, tpu7x"):
+        devices("v4", 1)
+
+
 @each_chip
 @pytest.mark.parametrize(
     ("program", "reason"),
