@@ -61,7 +61,7 @@ def memory() -> None:
 
 def segments() -> None:
     def rows() -> Iterator[Row]:
-        for chunks in (2, 4, 8, 16):
+        for chunks in (4, 8, 16, 32):
             call = functools.partial(least_memory, chunks_a_segment=chunks)
             program = compile_call(
                 Implementation("least_memory", call, context_parallel=True), CHIP, LONG.shape, ranks=LONG.ranks
