@@ -1,4 +1,4 @@
-"""What programs for TPUs cost, without a TPU: `python benchmarks/tpu_cost.py`, a quarter of an hour, with libtpu.
+"""What programs for TPUs cost, without a TPU: `python benchmarks/tpu_cost.py`, which takes long, with libtpu.
 
 Prints the tables of docs/tpu.md: what a chip holds of a million tokens, FLOPs and bytes of every scheme, and what a
 kernel takes of VMEM. Nothing is run: programs are compiled by libtpu, and counted in what jax traced

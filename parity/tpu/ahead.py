@@ -18,7 +18,7 @@ from parity.shapes import Shape
 from parity.tpu.slices import devices
 
 # Of XLA's effort. Mosaic, and the limits of a kernel's memory, know one only.
-AS_USED, LEAST = "UNKNOWN", "O0"
+LEAST = "O0"
 _EFFORT = "jax_optimization_level"
 
 _VMEM = re.compile(r'"used_scoped_memory_configs":\[\{"memory_space":"1","offset":"\d+","size":"(\d+)"')
@@ -35,9 +35,8 @@ def compile_call(
     dtype: Dtype = "bf16",
     *,
     ranks: Layout | int = 1,
-    backward: bool = True,
 ) -> Any:
-    """The outputs, or these and all gradients, for that many devices of `chip`.
+    """The outputs and all gradients as one program, for that many devices of `chip`.
 
     Raises Rejected, and ValueError for f64, which no TPU has.
     """
@@ -50,9 +49,7 @@ def compile_call(
     if implementation.context_parallel:
         told |= keywords(layout, those)
     call = functools.partial(implementation.call, **told)
-    if backward:
-        return compile_for(chip, implementation.name, outputs_and_gradients(call), arrays[:6], arrays[6:])
-    return compile_for(chip, implementation.name, call, *arrays[:6])
+    return compile_for(chip, implementation.name, outputs_and_gradients(call), arrays[:6], arrays[6:])
 
 
 def compile_for(chip: str, name: str, program: Callable[..., Any], *arguments: Any) -> Any:
