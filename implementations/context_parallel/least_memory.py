@@ -23,10 +23,10 @@ from jaxtyping import Array, Float
 
 from implementations.arithmetic import accumulation_dtype
 from implementations.chunked import Factors, Invert, Walk, join, prepare, scan
-from implementations.context_parallel.affine import Affine
+from implementations.context_parallel.affine import Affine, no_chunk
 from implementations.context_parallel.exchange import all_gather_prefix
 from implementations.context_parallel.ranks import Axes, check_call, manual
-from implementations.context_parallel.reverse_fold import nothing_after, reverse_fold
+from implementations.context_parallel.reverse_fold import reverse_fold
 from implementations.contract import Implementation
 from implementations.ut_inversion.ladder import ladder
 
@@ -145,7 +145,7 @@ class _Rank(NamedTuple):
             return reverse_fold(self.factors(segments.at(index)), later), None
 
         one = jax.eval_shape(self.factors, segments.at(0))
-        return jax.lax.scan(body, nothing_after(one), segments.indices, reverse=True)[0]
+        return jax.lax.scan(body, no_chunk(one), segments.indices, reverse=True)[0]
 
     def _cotangent_of_entering(self, segments: "_Segments", like: State) -> State:
         """What the rank's reads want of the state that enters it; of the rule, which is linear in the state."""

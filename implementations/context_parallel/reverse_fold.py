@@ -10,11 +10,10 @@ exact arithmetic it is the same composition, from the left: `(A_N ... A_{n+1}) A
 """
 
 import jax
-import jax.numpy as jnp
 
 from implementations.arithmetic import einsum
 from implementations.chunked import Factors
-from implementations.context_parallel.affine import Affine
+from implementations.context_parallel.affine import Affine, no_chunk
 
 
 def reverse_fold(chunks: Factors, later: Affine | None = None) -> Affine:
@@ -32,14 +31,4 @@ def reverse_fold(chunks: Factors, later: Affine | None = None) -> Affine:
         B = B + einsum("...ic,...cv->...iv", X, chunk.u)
         return (chunk.decay[..., None, None] * P - einsum("...ic,...cj->...ij", X, chunk.w), B), None
 
-    return jax.lax.scan(body, nothing_after(chunks) if later is None else later, chunks, reverse=True)[0]
-
-
-def nothing_after(chunks: Factors) -> Affine:
-    """The identity: the map of no chunk, shaped as that of `chunks`."""
-    K, V = chunks.w.shape[-1], chunks.u.shape[-1]
-    batch_and_heads = chunks.decay.shape[1:]
-    return (
-        jnp.broadcast_to(jnp.eye(K, dtype=chunks.w.dtype), (*batch_and_heads, K, K)),
-        jnp.zeros((*batch_and_heads, K, V), dtype=chunks.u.dtype),
-    )
+    return jax.lax.scan(body, no_chunk(chunks) if later is None else later, chunks, reverse=True)[0]

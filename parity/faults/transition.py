@@ -87,8 +87,8 @@ FAULTS = (
         "last_chunk_not_folded",
         "the last chunk of each rank is missing in what it hands over",
         _affine(
-            "jax.lax.scan(body, identity, chunks)",
-            "jax.lax.scan(body, identity, jax.tree.map(lambda x: x[:-1], chunks))",
+            "jax.lax.scan(body, no_chunk(chunks), chunks)",
+            "jax.lax.scan(body, no_chunk(chunks), jax.tree.map(lambda x: x[:-1], chunks))",
         ),
         "long_memory",
         "typical",
