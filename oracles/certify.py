@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 from flint import ctx
+from jaxtyping import Int
 
 from oracles.gated_delta_rule import INPUTS, QUANTITIES, ball
 from oracles.stream import Stream
@@ -25,22 +26,28 @@ class Certificate(NamedTuple):
 
 
 def certify(
-    arguments: dict[str, np.ndarray], values: dict[str, np.ndarray], *, scale: float | None, name: str
+    arguments: dict[str, np.ndarray],
+    values: dict[str, np.ndarray],
+    *,
+    scale: float | None,
+    name: str,
+    segment_ids: Int[np.ndarray, "B T"] | None = None,
 ) -> Certificate:
     """Enclose every quantity of one key head's group, and bound the distance of `values` from the truth.
 
     `arguments`: the six inputs, `do` and `dfinal_state`; `values`: the eight quantities of the float64 oracle, in the
-    shapes of `float64.forward` and `float64.adjoint`. `name` seeds the sample.
+    shapes of `float64.forward` and `float64.adjoint`; `segment_ids`: of packed documents. `name` seeds the sample.
     """
     batch, _, key_heads, _ = arguments["q"].shape
     group = arguments["v"].shape[2] // key_heads
     stream = Stream(f"certify/{name}")
     row, key_head = int(stream.integers("row", batch)), int(stream.integers("key head", key_heads))
 
+    segments = None if segment_ids is None else segment_ids[row]
     heads = [key_head * group + i for i in range(group)]
     enclosures, bits, bounds = [], ball.FIRST_BITS, {}
     for head in heads:  # what it takes for one is about what it takes for the next
-        enclosure, bits = _enclose(arguments, row, key_head, head, scale, bits)
+        enclosure, bits = _enclose(arguments, row, key_head, head, scale, bits, segments)
         enclosures.append(enclosure)
     for quantity in QUANTITIES:
         balls = [enclosure[quantity] for enclosure in enclosures]
@@ -58,7 +65,13 @@ def certify(
 
 
 def _enclose(
-    arguments: dict[str, np.ndarray], row: int, key_head: int, head: int, scale: float | None, bits: int
+    arguments: dict[str, np.ndarray],
+    row: int,
+    key_head: int,
+    head: int,
+    scale: float | None,
+    bits: int,
+    segments: np.ndarray | None,
 ) -> tuple[dict[str, ball.arb_mat], int]:
     """All quantities of one value head as tight balls, dq and dk as this head's share, with `bits` or more."""
     one = {
@@ -72,7 +85,7 @@ def _enclose(
         given = [x[..., columns] if name in _OF_VALUES else x for name, x in one.items()]
         named = dict(zip(one, given, strict=True))
         ordered = [named[name] for name in (*INPUTS, "do", "dfinal_state")]
-        return lambda bits: ball.forward_and_adjoint(*ordered, scale=scale, bits=bits)
+        return lambda bits: ball.forward_and_adjoint(*ordered, scale=scale, bits=bits, segment_ids=segments)
 
     if bits == ball.FIRST_BITS and one["v"].shape[-1] >= WORTH_A_PILOT:
         # Columns of the state know nothing of each other, and radii grow in all of them alike: a few say how many bits

@@ -3,7 +3,9 @@
 from collections.abc import Callable
 
 import numpy as np
+from jaxtyping import Int
 
+from oracles.segments import numbered, starts
 from oracles.stream import Stream
 
 PROBES = 8
@@ -36,7 +38,13 @@ def rms_response(
     return tuple(x / np.sqrt(PROBES) for x in total)
 
 
-def decay_gradient_terms(arguments: dict[str, np.ndarray], values: dict[str, np.ndarray], *, window: int) -> np.ndarray:
+def decay_gradient_terms(
+    arguments: dict[str, np.ndarray],
+    values: dict[str, np.ndarray],
+    *,
+    window: int,
+    segment_ids: Int[np.ndarray, "B T"] | None = None,
+) -> np.ndarray:
     """The rms size of what a chunked backward adds up to get `dg`, `[B, T, Hv]`; it belongs to the kappa of dg.
 
     With G the cumulative g of a chunk, `dg_t` is the sum of `dG_i` over the rest of the chunk, plus a term at its end:
@@ -47,14 +55,18 @@ def decay_gradient_terms(arguments: dict[str, np.ndarray], values: dict[str, np.
     what is left is `<dh~, h~>`, smaller by the decay itself. Each term carries its own rounding error, so the error of
     dg is absolute, however small dg is: at g = -20 a token correct f32 code has a relative error above 1. No
     perturbation of the inputs shows this, for it is the conditioning of the sum and not of the rule. `window` is the
-    number of tokens in a chunk.
+    number of tokens in a chunk. Nothing is added up over the end of a document, and nothing at all where one begins:
+    there dg is 0, for the decay is of no consequence.
     """
     squares = (
         np.sum((values["o"] * arguments["do"]) ** 2, axis=-1)
         + np.sum((values["dv"] * arguments["v"]) ** 2, axis=-1)
         + (values["dbeta"] * arguments["beta"]) ** 2
     )
+    tokens = squares.shape[1]
+    document = numbered(segment_ids, squares.shape[:2])[..., None]
     total = np.zeros_like(squares)
-    for ahead in range(min(window, squares.shape[1])):
-        total[:, : squares.shape[1] - ahead] += squares[:, ahead:]
-    return np.sqrt(total)
+    for ahead in range(min(window, tokens)):
+        same = document[:, ahead:] == document[:, : tokens - ahead]
+        total[:, : tokens - ahead] += np.where(same, squares[:, ahead:], 0.0)
+    return np.where(starts(segment_ids, squares.shape[:2])[..., None], 0.0, np.sqrt(total))

@@ -5,7 +5,9 @@ Each channel is filtered on its own with W taps, as the `causal_conv1d` of Qwen3
     y_t = sum_j weight_j x_{t-(W-1)+j}
 
 The W - 1 tokens before token 0 are `initial_state`, in the order of the sequence, and `final_state` is the last W - 1
-tokens of `[initial_state | x]`. The three share this module's checks, and no arithmetic.
+tokens of `[initial_state | x]`. With `segment_ids` a token of another document counts as 0, for an output and, where it
+is another than that of the last token, in `final_state` (`oracles.segments`; `initial_state` is of the document of
+token 0). The three share this module's checks, and no arithmetic.
 """
 
 import numpy as np

@@ -4,32 +4,49 @@ Arrays are taken exactly, whether they hold floats or `mpf` (object arrays).
 """
 
 import numpy as np
-from jaxtyping import Shaped
+from jaxtyping import Int, Shaped
 from mpmath import mp
 
 from oracles.causal_conv import check_cotangents, check_inputs
+from oracles.segments import starts
 
 Tokens = Shaped[np.ndarray, "B T"]
 Weight = Shaped[np.ndarray, " W"]
 State = Shaped[np.ndarray, "B W-1"]
+Segments = Int[np.ndarray, "B T"]
 
 
-def forward(x: Tokens, weight: Weight, initial_state: State, *, digits: int) -> tuple[mp.matrix, mp.matrix]:
+def forward(
+    x: Tokens, weight: Weight, initial_state: State, *, digits: int, segment_ids: Segments | None = None
+) -> tuple[mp.matrix, mp.matrix]:
     """`y [B, T]` and `final_state [B, W-1]`. Raises ValueError on shapes that do not fit together."""
     check_inputs(x[..., None], weight[None], initial_state[..., None])
+    first = starts(segment_ids, x.shape)
     with mp.workdps(digits):
         (rows, length), width = x.shape, len(weight)
         y, final_state = mp.matrix(rows, length), mp.matrix(rows, width - 1)
         for b in range(rows):
             for t in range(length):
-                y[b, t] = mp.fsum(weight[j] * _token(x, initial_state, b, t - (width - 1) + j) for j in range(width))
+                read = [(j, t - (width - 1) + j) for j in range(width)]
+                y[b, t] = mp.fsum(
+                    weight[j] * _token(x, initial_state, b, n) for j, n in read if _same_document(first[b], n, t)
+                )
             for i in range(width - 1):
-                final_state[b, i] = _token(x, initial_state, b, length - (width - 1) + i)
+                n = length - (width - 1) + i
+                if _same_document(first[b], n, length - 1):
+                    final_state[b, i] = _token(x, initial_state, b, n)
         return y, final_state
 
 
 def adjoint(
-    x: Tokens, weight: Weight, initial_state: State, dy: Tokens, dfinal_state: State, *, digits: int
+    x: Tokens,
+    weight: Weight,
+    initial_state: State,
+    dy: Tokens,
+    dfinal_state: State,
+    *,
+    digits: int,
+    segment_ids: Segments | None = None,
 ) -> tuple[mp.matrix, mp.matrix, mp.matrix]:
     """`dx [B, T]`, `dweight [1, W]` and `dinitial_state [B, W-1]`, for cotangents of both outputs.
 
@@ -37,6 +54,7 @@ def adjoint(
     """
     check_inputs(x[..., None], weight[None], initial_state[..., None])
     check_cotangents(x[..., None], initial_state[..., None], dy[..., None], dfinal_state[..., None])
+    first = starts(segment_ids, x.shape)
     with mp.workdps(digits):
         (rows, length), width = x.shape, len(weight)
 
@@ -44,8 +62,9 @@ def adjoint(
             """What token n, counted from token 0 of x, has done: tap j has read it for y_{n+(W-1)-j}."""
             readers = [(j, n + (width - 1) - j) for j in range(width) if 0 <= n + (width - 1) - j < length]
             in_state = n - (length - (width - 1))
-            kept = [dfinal_state[b, in_state]] if in_state >= 0 else []
-            return mp.fsum([weight[j] * mp.mpf(dy[b, t]) for j, t in readers] + kept)
+            is_kept = in_state >= 0 and _same_document(first[b], n, length - 1)
+            kept = [dfinal_state[b, in_state]] if is_kept else []
+            return mp.fsum([weight[j] * mp.mpf(dy[b, t]) for j, t in readers if _same_document(first[b], n, t)] + kept)
 
         dx, dweight, dstate = mp.matrix(rows, length), mp.matrix(1, width), mp.matrix(rows, width - 1)
         for b in range(rows):
@@ -58,8 +77,14 @@ def adjoint(
                 mp.mpf(dy[b, t]) * _token(x, initial_state, b, t - (width - 1) + j)
                 for b in range(rows)
                 for t in range(length)
+                if _same_document(first[b], t - (width - 1) + j, t)
             )
         return dx, dweight, dstate
+
+
+def _same_document(first: np.ndarray, earlier: int, later: int) -> bool:
+    """Whether no document begins after the `earlier` token, up to the later one."""
+    return not any(first[max(earlier + 1, 0) : later + 1])
 
 
 def _token(x: Tokens, initial_state: Shaped[np.ndarray, "B _"], b: int, n: int) -> mp.mpf:

@@ -9,12 +9,15 @@ from typing import no_type_check
 
 import numpy as np
 from flint import arb, arb_mat, ctx
-from jaxtyping import Float64
+from jaxtyping import Float64, Int
+
+from oracles.segments import starts
 
 Keys = Float64[np.ndarray, "T K"]
 Values = Float64[np.ndarray, "T V"]
 Gates = Float64[np.ndarray, " T"]
 State = Float64[np.ndarray, "K V"]
+Segments = Int[np.ndarray, " T"]
 
 FIRST_BITS = 128  # two machine words: the fastest there is
 MOST_BITS = 16384
@@ -23,14 +26,27 @@ SMALLEST = arb(2) ** -1074
 
 
 def forward(
-    q: Keys, k: Keys, v: Values, g: Gates, beta: Gates, initial_state: State, *, scale: float | None, bits: int
+    q: Keys,
+    k: Keys,
+    v: Values,
+    g: Gates,
+    beta: Gates,
+    initial_state: State,
+    *,
+    scale: float | None,
+    bits: int,
+    segment_ids: Segments | None = None,
 ) -> tuple[arb_mat, arb_mat]:
-    """Balls around `o [T, V]` and `final_state [K, V]`, with `bits` of working precision."""
+    """Balls around `o [T, V]` and `final_state [K, V]`, with `bits` of working precision.
+
+    With `segment_ids` the state is 0 before each further document (`oracles.segments`).
+    """
+    first = starts(segment_ids, g.shape)
     with ctx.workprec(bits):
         scale_ball = _scale(scale, q.shape[1])
         h, o = _matrix(initial_state), []
         for t in range(len(g)):
-            h, _, _ = _write(h, k[t], v[t], g[t], beta[t])
+            h, _, _ = _write(h, k[t], v[t], _decay(g[t], first[t]), beta[t])
             o.append((_row(q[t]) * h * scale_ball).entries())
         return _rows(o, v.shape), h
 
@@ -47,9 +63,13 @@ def adjoint(
     *,
     scale: float | None,
     bits: int,
+    segment_ids: Segments | None = None,
 ) -> tuple[arb_mat, arb_mat, arb_mat, arb_mat, arb_mat, arb_mat]:
     """Balls around `dq, dk [T, K]`, `dv [T, V]`, `dg, dbeta [T, 1]` and `dh0 [K, V]`."""
-    return forward_and_adjoint(q, k, v, g, beta, initial_state, do, dfinal_state, scale=scale, bits=bits)[2:]
+    found = forward_and_adjoint(
+        q, k, v, g, beta, initial_state, do, dfinal_state, scale=scale, bits=bits, segment_ids=segment_ids
+    )
+    return found[2:]
 
 
 def forward_and_adjoint(
@@ -64,13 +84,15 @@ def forward_and_adjoint(
     *,
     scale: float | None,
     bits: int,
+    segment_ids: Segments | None = None,
 ) -> tuple[arb_mat, arb_mat, arb_mat, arb_mat, arb_mat, arb_mat, arb_mat, arb_mat]:
     """The results of `forward` and of `adjoint`, from one walk over the tokens and back."""
+    first = starts(segment_ids, g.shape)
     with ctx.workprec(bits):
         scale_ball = _scale(scale, q.shape[1])
         h, o, decayed, residual = _matrix(initial_state), [], [], []
         for t in range(len(g)):
-            h, h_decayed, r = _write(h, k[t], v[t], g[t], beta[t])
+            h, h_decayed, r = _write(h, k[t], v[t], _decay(g[t], first[t]), beta[t])
             o.append((_row(q[t]) * h * scale_ball).entries())
             decayed.append(h_decayed)
             residual.append(r)
@@ -90,14 +112,15 @@ def forward_and_adjoint(
             dbeta = de * residual[t].transpose()
             written = decayed[t] * dv.transpose()
             dk = L * e.transpose() + query.transpose() * (do_t * e.transpose()) - written
-            # dg = <L + q do^T - k dv^T, h~> with <L, h~> = <L, h_t> - <L, k e^T>, and <L, h_t> is dg of token t + 1.
+            # dg = <L + q do^T - k dv^T, h~> with <L, h~> = <L, h_t> - <L, k e^T>, and <L, h_t> is dg of token t + 1
+            # (both are 0 where that one begins a document).
             if later_dg is not None:
                 dg = later_dg - de_of_later * e.transpose() + query * read - key * written
             L = L + _columns(q[t], -k[t]) * _stacked(do_t, dv)
             if later_dg is None or dg[0, 0].rel_accuracy_bits() < SHARP:  # the sum has cancelled
                 dg = _inner(L, decayed[t])
             later_dg = dg
-            L = L * arb(float(g[t])).exp()
+            L = L * _decay(g[t], first[t])
             backwards.append([x.entries() for x in (dq, dk, dv, dg, dbeta)])
         per_gate = (len(g), 1)
         gradients = [
@@ -150,9 +173,14 @@ def _missing_bits(matrix: arb_mat) -> int:
 
 
 @no_type_check  # for every token
-def _write(h: arb_mat, k: np.ndarray, v: np.ndarray, g: float, beta: float) -> tuple[arb_mat, arb_mat, arb_mat]:
+def _decay(g: float, is_first: np.bool_) -> arb:
+    return arb(0) if is_first else arb(float(g)).exp()
+
+
+@no_type_check  # for every token
+def _write(h: arb_mat, k: np.ndarray, v: np.ndarray, decay: arb, beta: float) -> tuple[arb_mat, arb_mat, arb_mat]:
     key = _row(k)
-    decayed = h * arb(float(g)).exp()
+    decayed = h * decay
     residual = _row(v) - key * decayed
     return decayed + key.transpose() * (residual * arb(float(beta))), decayed, residual
 

@@ -6,26 +6,39 @@ Never trusted on its own word: `oracles.certify` holds samples of it against bal
 from typing import no_type_check
 
 import numpy as np
-from jaxtyping import Float64
+from jaxtyping import Float64, Int
 
 from oracles.gated_delta_rule import check_cotangents, check_inputs
+from oracles.segments import starts
 
 Keys = Float64[np.ndarray, "B T Hk K"]
 Values = Float64[np.ndarray, "B T Hv V"]
 Gates = Float64[np.ndarray, "B T Hv"]
 State = Float64[np.ndarray, "B Hv K V"]
+Segments = Int[np.ndarray, "B T"]
 
 
 def forward(
-    q: Keys, k: Keys, v: Values, g: Gates, beta: Gates, initial_state: State, *, scale: float | None = None
+    q: Keys,
+    k: Keys,
+    v: Values,
+    g: Gates,
+    beta: Gates,
+    initial_state: State,
+    *,
+    scale: float | None = None,
+    segment_ids: Segments | None = None,
 ) -> tuple[Values, State]:
-    """`(o, final_state)`. `scale=None` means `K**-0.5`. Raises ValueError on shapes that do not fit together."""
+    """`(o, final_state)`. `scale=None` means `K**-0.5`; with `segment_ids` the state is 0 before each further document
+    (`oracles.segments`). Raises ValueError on shapes that do not fit together.
+    """
     check_inputs(q, k, v, g, beta, initial_state)
+    decay = _decays(g, segment_ids)
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     q, k = _repeat_heads(q, v.shape[2]), _repeat_heads(k, v.shape[2])
     h, o = initial_state, np.empty_like(v)
     for t in range(v.shape[1]):
-        h, _, _ = _write(h, k[:, t], v[:, t], g[:, t], beta[:, t])
+        h, _, _ = _write(h, k[:, t], v[:, t], decay[:, t], beta[:, t])
         o[:, t] = scale * _read(h, q[:, t])
     return o, h
 
@@ -41,12 +54,14 @@ def adjoint(
     dfinal_state: State,
     *,
     scale: float | None = None,
+    segment_ids: Segments | None = None,
 ) -> tuple[Keys, Keys, Values, Gates, Gates, State]:
     """`(dq, dk, dv, dg, dbeta, dh0)`: the vjp of `forward` with cotangents for both outputs.
 
     Memory is `T` states per row and head. Raises ValueError on shapes that do not fit together.
     """
-    return forward_and_adjoint(q, k, v, g, beta, initial_state, do, dfinal_state, scale=scale)[2:]
+    found = forward_and_adjoint(q, k, v, g, beta, initial_state, do, dfinal_state, scale=scale, segment_ids=segment_ids)
+    return found[2:]
 
 
 def forward_and_adjoint(
@@ -60,10 +75,12 @@ def forward_and_adjoint(
     dfinal_state: State,
     *,
     scale: float | None = None,
+    segment_ids: Segments | None = None,
 ) -> tuple[Values, State, Keys, Keys, Values, Gates, Gates, State]:
     """The results of `forward` and of `adjoint`, from one walk over the tokens and back; raises as they do."""
     check_inputs(q, k, v, g, beta, initial_state)
     check_cotangents(v, initial_state, do, dfinal_state)
+    decay = _decays(g, segment_ids)
     _, tokens, key_heads, key_size = q.shape
     scale = key_size**-0.5 if scale is None else scale
     q, k = _repeat_heads(q, v.shape[2]), _repeat_heads(k, v.shape[2])
@@ -72,7 +89,7 @@ def forward_and_adjoint(
     residual, o = np.empty_like(v), np.empty_like(v)
     h = initial_state
     for t in range(tokens):
-        h, decayed[t], residual[:, t] = _write(h, k[:, t], v[:, t], g[:, t], beta[:, t])
+        h, decayed[t], residual[:, t] = _write(h, k[:, t], v[:, t], decay[:, t], beta[:, t])
         o[:, t] = scale * _read(h, q[:, t])
 
     dq, dk, dv, dg, dbeta = (np.empty_like(x) for x in (q, k, v, g, beta))
@@ -87,17 +104,22 @@ def forward_and_adjoint(
         dk[:, t] = _apply(L, e) - _apply(decayed[t], dv[:, t])
         L = L - _outer(k[:, t], dv[:, t])
         dg[:, t] = np.sum(L * decayed[t], axis=(-2, -1))
-        L = np.exp(g[:, t])[..., None, None] * L
+        L = decay[:, t, :, None, None] * L
     return o, h, _sum_groups(dq, key_heads), _sum_groups(dk, key_heads), dv, dg, dbeta, L
+
+
+def _decays(g: Gates, segment_ids: Segments | None) -> Gates:
+    """exp(g), and 0 at the first token of each further document."""
+    return np.where(starts(segment_ids, g.shape[:2])[..., None], 0.0, np.exp(g))
 
 
 # These are called for every token and probe: a check of their annotations would cost many times what they compute.
 
 
 @no_type_check
-def _write(h: np.ndarray, k: np.ndarray, v: np.ndarray, g: np.ndarray, beta: np.ndarray) -> tuple[np.ndarray, ...]:
+def _write(h: np.ndarray, k: np.ndarray, v: np.ndarray, decay: np.ndarray, beta: np.ndarray) -> tuple[np.ndarray, ...]:
     """One token: the next state, the decayed state, and the residual `v - h~^T k`."""
-    decayed = np.exp(g)[..., None, None] * h
+    decayed = decay[..., None, None] * h
     residual = v - _read(decayed, k)
     return decayed + _outer(k, beta[..., None] * residual), decayed, residual
 

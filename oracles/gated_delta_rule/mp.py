@@ -5,25 +5,41 @@ One batch row and one value head at a time. Arrays are taken exactly, whether th
 """
 
 import numpy as np
-from jaxtyping import Shaped
+from jaxtyping import Int, Shaped
 from mpmath import mp
+
+from oracles.segments import starts
 
 Keys = Shaped[np.ndarray, "T K"]
 Values = Shaped[np.ndarray, "T V"]
 Gates = Shaped[np.ndarray, " T"]
 State = Shaped[np.ndarray, "K V"]
+Segments = Int[np.ndarray, " T"]
 
 
 def forward(
-    q: Keys, k: Keys, v: Values, g: Gates, beta: Gates, initial_state: State, *, scale: float | None, digits: int
+    q: Keys,
+    k: Keys,
+    v: Values,
+    g: Gates,
+    beta: Gates,
+    initial_state: State,
+    *,
+    scale: float | None,
+    digits: int,
+    segment_ids: Segments | None = None,
 ) -> tuple[mp.matrix, mp.matrix]:
-    """`o [T, V]` and `final_state [K, V]`, in `digits` decimal digits. `scale=None` means `K**-1/2`, as precise."""
+    """`o [T, V]` and `final_state [K, V]`, in `digits` decimal digits. `scale=None` means `K**-1/2`, as precise.
+
+    With `segment_ids` the state is 0 before each further document (`oracles.segments`).
+    """
+    first = starts(segment_ids, g.shape)
     with mp.workdps(digits):
         scale = _scale(scale, q.shape[1])
         h, o = mp.matrix(initial_state), mp.matrix(*v.shape)
         for t in range(len(g)):
             q_t, k_t, v_t, g_t, beta_t = _token(t, q, k, v, g, beta)
-            h_tilde = mp.exp(g_t) * h
+            h_tilde = _decay(g_t, first[t]) * h
             e_t = beta_t * (v_t - h_tilde.T * k_t)
             h = h_tilde + k_t * e_t.T
             o[t, :] = (scale * h.T * q_t).T
@@ -42,15 +58,17 @@ def adjoint(
     *,
     scale: float | None,
     digits: int,
+    segment_ids: Segments | None = None,
 ) -> tuple[mp.matrix, mp.matrix, mp.matrix, mp.matrix, mp.matrix, mp.matrix]:
     """`dq, dk [T, K]`, `dv [T, V]`, `dg, dbeta [T, 1]` and `dh0 [K, V]`, in `digits` decimal digits."""
+    first = starts(segment_ids, g.shape)
     with mp.workdps(digits):
         scale = _scale(scale, q.shape[1])
         tokens = len(g)
         h, h_tilde, e = [mp.matrix(initial_state)], [], []
         for t in range(tokens):
             k_t, v_t, g_t, beta_t = _token(t, k, v, g, beta)
-            h_tilde.append(mp.exp(g_t) * h[t])
+            h_tilde.append(_decay(g_t, first[t]) * h[t])
             e.append(beta_t * (v_t - h_tilde[t].T * k_t))
             h.append(h_tilde[t] + k_t * e[t].T)
 
@@ -68,8 +86,12 @@ def adjoint(
             dv[t, :] = dv_t.T
             L = L - k_t * dv_t.T
             dg[t] = mp.fdot(L, h_tilde[t])
-            L = mp.exp(g_t) * L
+            L = _decay(g_t, first[t]) * L
         return dq, dk, dv, dg, dbeta, L
+
+
+def _decay(g_t: mp.mpf, is_first: np.bool_) -> mp.mpf:
+    return mp.mpf(0) if is_first else mp.exp(g_t)
 
 
 def _scale(scale: float | None, key_size: int) -> mp.mpf:
