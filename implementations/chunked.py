@@ -14,10 +14,11 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float, Int, Shaped
 
 from implementations.arithmetic import accumulation_dtype, einsum, repeat_heads
 from implementations.contract import Implementation, check_inputs
+from implementations.segments import numbered, starts
 from implementations.ut_inversion.substitution import substitution
 
 State = Float[Array, "B H K V"]
@@ -52,12 +53,15 @@ def prepare(
     scale: float | None,
     chunk_size: int,
     invert: Invert = substitution,
+    first: Bool[Array, "B T"] | None = None,
 ) -> Factors:
     """The factors of every chunk, `[N, B, Hv, ...]` with the chunks first. `invert` is the UT transform.
 
-    A ragged tail is padded with g = k = v = q = 0, which is a no-op of the rule.
+    A ragged tail is padded with g = k = v = q = 0, which is a no-op of the rule. `first`: whether a token is the
+    first of a further document.
     """
-    return prepare_in_stages(q, k, v, g, beta, scale=scale, chunk_size=chunk_size, invert=invert)[-1]
+    stages = prepare_in_stages(q, k, v, g, beta, scale=scale, chunk_size=chunk_size, invert=invert, first=first)
+    return stages[-1]
 
 
 def prepare_in_stages(
@@ -70,6 +74,7 @@ def prepare_in_stages(
     scale: float | None,
     chunk_size: int,
     invert: Invert = substitution,
+    first: Bool[Array, "B T"] | None = None,
 ) -> tuple[Float[Array, "N B Hv C C"], Float[Array, "N B Hv C C"], Factors]:
     """`S`, `T` and the factors of every chunk: `prepare`, with what it computes on the way."""
     dtype = accumulation_dtype(v.dtype)
@@ -81,7 +86,10 @@ def prepare_in_stages(
     q = scale * q
 
     G = jnp.cumsum(g, axis=-1)
-    D = jnp.exp(segment_sums(g))
+    between = segment_sums(g)
+    if first is not None:
+        G, between = _within_documents(G, between, _split(first[..., None], chunk_size))
+    D = jnp.exp(between)
     S = jnp.tril(beta[..., None] * einsum("nbhik,nbhjk->nbhij", k, k) * D, -1)
     T = invert(S)
     factors = Factors(
@@ -105,6 +113,19 @@ def segment_sums(g: Float[Array, "... C"]) -> Float[Array, "... C C"]:
     after = jnp.tril(jnp.ones((chunk_size, chunk_size), dtype=bool), -1)
     sums = jnp.cumsum(jnp.where(after, g[..., :, None], 0), axis=-2)
     return jnp.where(jnp.tril(jnp.ones_like(after)), sums, -jnp.inf)
+
+
+def _within_documents(
+    G: Float[Array, "N B H C"], between: Float[Array, "N B H C C"], first: Bool[Array, "N B 1 C"]
+) -> tuple[Float[Array, "N B H C"], Float[Array, "N B H C C"]]:
+    """The same sums of log decays, and -inf, the log of no connection, over the start of a document.
+
+    Every factor is made of their exponentials, which are then exactly 0, as are the gradients of what is masked: T
+    falls into blocks, what follows a start reads nothing of the entering state, and that leaves nothing behind.
+    """
+    document = numbered(first)
+    same = document[..., :, None] == document[..., None, :]
+    return jnp.where(document == 0, G, -jnp.inf), jnp.where(same, between, -jnp.inf)
 
 
 def chunk_step(h: State, chunk: Factors) -> tuple[State, Float[Array, "B H C V"]]:
@@ -135,6 +156,7 @@ def chunked(
     *,
     scale: float | None = None,
     chunk_size: int = 64,
+    segment_ids: Int[Array, "B T"] | None = None,
     invert: Invert = substitution,
     walk: Walk = scan,
 ) -> tuple[Float[Array, "B T Hv V"], Float[Array, "B Hv K V"]]:
@@ -142,8 +164,9 @@ def chunked(
 
     Raises ValueError on shapes that do not fit together.
     """
-    check_inputs(q, k, v, g, beta, initial_state, chunk_size=chunk_size)
-    factors = prepare(q, k, v, g, beta, scale=scale, chunk_size=chunk_size, invert=invert)
+    check_inputs(q, k, v, g, beta, initial_state, chunk_size=chunk_size, segment_ids=segment_ids)
+    first = starts(segment_ids)
+    factors = prepare(q, k, v, g, beta, scale=scale, chunk_size=chunk_size, invert=invert, first=first)
     final_state, o = walk(initial_state.astype(factors.u.dtype), factors)
     return join(o, v.shape[1]).astype(v.dtype), final_state.astype(initial_state.dtype)
 
@@ -158,14 +181,16 @@ def stages(
     *,
     scale: float | None = None,
     chunk_size: int = 64,
+    segment_ids: Int[Array, "B T"] | None = None,
     invert: Invert = substitution,
 ) -> dict[str, Array]:
     """What `chunked` computes on the way, as `contract.STAGES` has it: S, T, w, u and `entering_chunk`.
 
     Raises ValueError on shapes that do not fit together.
     """
-    check_inputs(q, k, v, g, beta, initial_state, chunk_size=chunk_size)
-    S, T, factors = prepare_in_stages(q, k, v, g, beta, scale=scale, chunk_size=chunk_size, invert=invert)
+    check_inputs(q, k, v, g, beta, initial_state, chunk_size=chunk_size, segment_ids=segment_ids)
+    first = starts(segment_ids)
+    S, T, factors = prepare_in_stages(q, k, v, g, beta, scale=scale, chunk_size=chunk_size, invert=invert, first=first)
     entering = entering_states(initial_state.astype(factors.u.dtype), factors)
     found = {"S": S, "T": T, "w": factors.w, "u": factors.u, "entering_chunk": entering}
     return {name: x[None] for name, x in found.items()}
@@ -176,7 +201,7 @@ def entering_states(h: State, chunks: Factors) -> Float[Array, "N B H K V"]:
     return jax.lax.scan(lambda h, chunk: (chunk_step(h, chunk)[0], h), h, chunks)[1]
 
 
-def _split(x: Float[Array, "B T H *size"], chunk_size: int) -> Float[Array, "N B H C *size"]:
+def _split(x: Shaped[Array, "B T H *size"], chunk_size: int) -> Shaped[Array, "N B H C *size"]:
     """Pad T with zeros to whole chunks, and bring the chunks to the front."""
     batch, tokens, heads, *size = x.shape
     chunks = -(-tokens // chunk_size)
@@ -184,4 +209,4 @@ def _split(x: Float[Array, "B T H *size"], chunk_size: int) -> Float[Array, "N B
     return jnp.moveaxis(x.reshape(batch, chunks, chunk_size, heads, *size), (1, 3), (0, 2))
 
 
-CHUNKED = Implementation("chunked", chunked, stages=stages)
+CHUNKED = Implementation("chunked", chunked, packed=True, stages=stages)

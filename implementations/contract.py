@@ -8,7 +8,8 @@ The public contract, ours and anybody else's::
 `g` is the log decay, `beta` the write strength, `scale=None` means `K**-0.5`; key head `i` serves the
 `Hv / Hk` consecutive value heads from `i Hv / Hk` on. `o` has the dtype of `v`, `final_state` that of
 `initial_state`. A context-parallel implementation also takes `mesh` and `axes` (mesh axis names, major
-to minor) and receives global arrays whose T axis is sharded over `axes`.
+to minor) and receives global arrays whose T axis is sharded over `axes`. One that is `packed` also takes
+`segment_ids [B, T]`: the state begins anew, from 0, where the id changes from one token of a row to the next.
 """
 
 import inspect
@@ -20,6 +21,8 @@ from typing import Any, Literal, get_args
 
 import jax
 import jax.numpy as jnp
+
+from implementations.segments import check_segment_ids
 
 Dtype = Literal["f64", "f32", "bf16"]
 Feature = Literal[
@@ -56,6 +59,8 @@ class Implementation:
     - `context_parallel`: whether `call` takes `mesh` and `axes`.
     - `load_balanced`: whether it takes `piece_order` too: which piece of the sequence lies where along T, rank by rank.
       It has a default, for it is left out where tokens lie in the order of the sequence.
+    - `packed`: whether it takes `segment_ids` too, which has a default: documents that share a row of the batch and no
+      state (`implementations.segments`).
     - `supports`: `gradients`, `grouped_heads` (Hv > Hk), `unequal_head_sizes` (K != V), `ragged` (the tokens of a
       rank are not a multiple of the chunk), `beta_above_one`, `several_axes` (`axes` names more than one axis),
       `other_axes` (rows and heads are sharded over axes that `axes` does not name). What is left out is reported as not
@@ -78,6 +83,7 @@ class Implementation:
     arithmetic: Mapping[str, str] = field(default_factory=lambda: {"f64": "f64", "f32": "f32", "bf16": "f32"})
     context_parallel: bool = False
     load_balanced: bool = False
+    packed: bool = False
     supports: Collection[str] = FEATURES
     vjp: Callable[..., tuple[Any, ...]] | None = None
     traceable: bool = True
@@ -106,11 +112,12 @@ class Implementation:
         if self.load_balanced and not self.context_parallel:
             raise ValueError(f"{self.name}: load_balanced is about the tokens of ranks; it needs context_parallel=True")
         mesh = ("mesh", "axes") * self.context_parallel
-        orders = ((), ("piece_order",))[: 1 + self.load_balanced]  # it is left out where tokens lie in sequence order
+        # Each is left out where it has nothing to say.
+        optional = [()] + [("piece_order",)] * self.load_balanced + [("segment_ids",)] * self.packed
         functions = {"call": (self.call, _INPUTS), "vjp": (self.vjp, _INPUTS + _COTANGENTS)}
         for what, (function, positional) in (functions | {"stages": (self.stages, _INPUTS)}).items():
-            for order in orders if function is not None or what == "call" else ():
-                keywords = ("scale", "chunk_size", *mesh, *order)
+            for more in optional if function is not None or what == "call" else ():
+                keywords = ("scale", "chunk_size", *mesh, *more)
                 _check_signature(f"{self.name}: {what}", function, positional, keywords)
 
 
@@ -139,8 +146,9 @@ def check_inputs(
     initial_state: jax.Array,
     *,
     chunk_size: int,
+    segment_ids: jax.Array | None = None,
 ) -> None:
-    """Raise ValueError unless the six inputs fit together and `chunk_size` is a positive integer."""
+    """Raise ValueError unless the inputs fit together and `chunk_size` is a positive integer."""
     if q.ndim != 4 or v.ndim != 4:
         raise ValueError(f"q must be [B, T, Hk, K] and v [B, T, Hv, V]; got {q.shape} and {v.shape}")
     batch, tokens, key_heads, key_size = q.shape
@@ -170,3 +178,4 @@ def check_inputs(
         )
     if not isinstance(chunk_size, Integral) or isinstance(chunk_size, bool) or chunk_size < 1:
         raise ValueError(f"chunk_size must be a positive integer; got {chunk_size!r}")
+    check_segment_ids(segment_ids, batch, tokens)

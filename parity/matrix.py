@@ -6,6 +6,7 @@ Regimes share shapes, so a compilation (implementation, dtype, shape, ranks) ser
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 
 from implementations import VARIANTS
 from implementations.contract import Dtype, Implementation
@@ -21,12 +22,14 @@ from parity.layouts import (
     Layout,
     over,
 )
+from parity.packing import PACKINGS
 from parity.precision import DTYPES
 from parity.problem import Problem
 from parity.regimes import REGIMES
 from parity.shapes import ALIGNED, RAGGED, SHAPES, SHORT, SINGLE, UNEVEN, WIDE, Shape
 
 EVERY = tuple(REGIMES)
+EVERY_PACKING = tuple(PACKINGS)
 SHARPEST = ("typical", "long_memory", "mixed_gates", "correlated_keys", "beta_near_two")
 
 MESHES = (1, 2, 4, 5, 8)
@@ -35,13 +38,14 @@ MESHES = (1, 2, 4, 5, 8)
 @dataclass(frozen=True)
 class Row:
     """An implementation meets `dtypes` x `regimes` in `shape`; a context-parallel one on each of `ranks`: that many on
-    one axis, or over that layout.
+    one axis, or over that layout. `packings`: how documents are packed into rows, where they are.
     """
 
     shape: Shape
     dtypes: tuple[Dtype, ...]
     regimes: tuple[str, ...]
     ranks: tuple[Layout | int, ...]
+    packings: tuple[str, ...] = ("",)
 
 
 GATE = (
@@ -60,6 +64,11 @@ GATE = (
     Row(RAGGED, DTYPES, ("long_memory", "mixed_gates"), ranks=(MINOR_FIRST,)),
     Row(RAGGED, ("f64",), ("long_memory", "mixed_gates"), ranks=(*SEVERAL_AXES, *BESIDE_OTHERS)),
     Row(RAGGED, ("f64",), ("long_memory",), ranks=(ZIGZAG,)),
+    # A start is missed, or comes late, whatever the values are; where memory is long it shows.
+    Row(RAGGED, DTYPES, ("long_memory", "typical"), ranks=(4,), packings=EVERY_PACKING),
+    Row(RAGGED, ("f64",), ("long_memory",), ranks=(8, MINOR_FIRST), packings=EVERY_PACKING),
+    Row(UNEVEN, ("f64",), ("long_memory",), ranks=(5,), packings=EVERY_PACKING),
+    Row(SHORT, ("f64",), ("long_memory",), ranks=(8,), packings=EVERY_PACKING),
 )
 
 # What is made of parts that meet the whole gate elsewhere: another exchange, another kernel inside, another order.
@@ -68,17 +77,20 @@ OF_VARIANTS = (
     Row(UNEVEN, ("f64",), SHARPEST, ranks=(5,)),
     Row(SHORT, ("f64",), (*SHARPEST, "zero_keys"), ranks=(8,)),
     Row(RAGGED, ("f64",), ("long_memory", "mixed_gates"), ranks=(MINOR_FIRST,)),
+    Row(RAGGED, ("f64",), ("long_memory", "typical"), ranks=(4,), packings=EVERY_PACKING),
 )
 # A kernel for one device that claims bf16 alone.
 OF_NARROW_VARIANTS = (
     Row(RAGGED, ("bf16",), EVERY, ranks=(1,)),
     Row(SHORT, ("bf16",), (*SHARPEST, "strong_decay", "zero_keys"), ranks=(1,)),
+    Row(RAGGED, ("bf16",), ("long_memory", "typical"), ranks=(1,), packings=EVERY_PACKING),
 )
 OF_LOAD_BALANCED = (
     Row(RAGGED, DTYPES, SHARPEST, ranks=(ZIGZAG,)),
     Row(RAGGED, ("f64",), SHARPEST, ranks=(SHUFFLED,)),
     Row(RAGGED, ("f64",), ("long_memory", "mixed_gates"), ranks=(ZIGZAG_MINOR_FIRST,)),
     Row(SHORT, ("f64",), (*SHARPEST, "zero_keys"), ranks=(ZIGZAG,)),
+    Row(RAGGED, ("f64",), ("long_memory",), ranks=(ZIGZAG, SHUFFLED), packings=EVERY_PACKING),
 )
 
 FULL = tuple(
@@ -105,13 +117,15 @@ class Case:
 
     @cached_property
     def name(self) -> str:
-        regime = self.problem.regime + (f"_seed{self.problem.seed}" if self.problem.seed else "")
+        regime = self.problem.regime + (f"_packed_{self.problem.packing}" if self.problem.packing else "")
+        regime += f"_seed{self.problem.seed}" if self.problem.seed else ""
         return f"{self.implementation.name}-{self.problem.dtype}-{regime}-{self._where}"
 
     @cached_property
     def compilation(self) -> str:
         """What one compiled program serves: the unit of distribution over workers."""
-        return f"{self.implementation.name}-{self.problem.dtype}-{self._where}-{self.ranks}ranks"
+        packed = "-packed" if self.problem.packing else ""
+        return f"{self.implementation.name}-{self.problem.dtype}-{self._where}-{self.ranks}ranks{packed}"
 
     @property
     def _where(self) -> str:
@@ -138,6 +152,7 @@ class Item:
         reasons = {
             f"no arithmetic is claimed for {problem.dtype}": problem.dtype not in implementation.arithmetic,
             f"T = {shape.T} cannot be split over {ranks} ranks": shape.T % ranks != 0,
+            "no packed documents": bool(problem.packing) and not implementation.packed,
             "no load-balanced order": layout.piece_order is not None and not implementation.load_balanced,
             "no several axes": len(layout.axes) > 1 and "several_axes" not in supports,
             "no axes beside those of the ranks": bool(layout.beside) and "other_axes" not in supports,
@@ -177,9 +192,8 @@ def _cases_of(implementation: Implementation, rows: Sequence[Row], seeds: Sequen
     for row in rows:
         for dtype in row.dtypes:
             for ranks in row.ranks if implementation.context_parallel else (1,):
-                for regime in row.regimes:
-                    for seed in seeds:
-                        yield Case(implementation, Problem(regime, row.shape, dtype, seed), _layout(ranks))
+                for regime, packing, seed in product(row.regimes, row.packings, seeds):
+                    yield Case(implementation, Problem(regime, row.shape, dtype, seed, packing), _layout(ranks))
 
 
 def _layout(ranks: Layout | int) -> Layout:

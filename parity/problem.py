@@ -7,6 +7,7 @@ import numpy as np
 
 from implementations.contract import Dtype
 from oracles.stream import Stream
+from parity.packing import segment_ids
 from parity.precision import dtype_of, round_to
 from parity.regimes import EXACT, REGIMES
 from parity.shapes import Shape
@@ -14,17 +15,26 @@ from parity.shapes import Shape
 
 @dataclass(frozen=True)
 class Problem:
-    """`seed` 0 is the gate's; any other gives fresh values of the same regime."""
+    """`seed` 0 is the gate's; any other gives fresh values of the same regime. `packing`: how documents are packed into
+    the rows, one of `parity.packing.PACKINGS`; where it is empty a row is one document.
+    """
 
     regime: str
     shape: Shape
     dtype: Dtype
     seed: int = 0
+    packing: str = ""
 
     @property
     def name(self) -> str:
         """What the values are a function of (they are then rounded to the dtype)."""
-        return f"{self.regime}-{self.shape.name}" + (f"-seed{self.seed}" if self.seed else "")
+        packed = f"-packed_{self.packing}" if self.packing else ""
+        return f"{self.regime}-{self.shape.name}{packed}" + (f"-seed{self.seed}" if self.seed else "")
+
+    @property
+    def segment_ids(self) -> np.ndarray | None:
+        """`[B, T]`, or None where a row is one document."""
+        return segment_ids(self.packing, self.shape) if self.packing else None
 
     @property
     def is_exact(self) -> bool:

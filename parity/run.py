@@ -3,9 +3,9 @@
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import jax
 import numpy as np
@@ -51,8 +51,11 @@ def run(implementation: Implementation, problem: Problem, layout: Layout | int) 
         lies = layout_of(implementation, layout)
         arguments = {n: place(x, lies, over_tokens=n not in REPLICATED) for n, x in problem.arguments.items()}
         like = {quantity: arguments[name] for quantity, name in LIKE.items()}
-        results, failures = _ask(implementation, problem.dtype, problem.shape, lies, tuple(arguments.values()))
-        overwritten = [name for name, x in arguments.items() if not _is_still(x, name, problem.arguments[name], lies)]
+        documents = placed_documents(problem, lies)
+        program = partial(_program, implementation, problem.dtype, problem.shape, lies)
+        results, failures = _ask(implementation, program, tuple(arguments.values()), documents)
+        given = problem.arguments | {name: cast(np.ndarray, problem.segment_ids) for name in documents}
+        overwritten = [name for name, x in (arguments | documents).items() if not _is_still(x, name, given[name], lies)]
         if overwritten:  # nothing that was returned can be trusted: it may have been computed from other inputs
             failure = f"the call or its vjp has written to its arguments: {', '.join(overwritten)} must stay as given"
             return Answer({}, dict.fromkeys((name.removesuffix(IN_VJP) for name in (*results, *failures)), failure), {})
@@ -69,60 +72,64 @@ def run(implementation: Implementation, problem: Problem, layout: Layout | int) 
     return Answer(measured, failures, in_vjp)
 
 
+def placed_documents(problem: Problem, layout: Layout | None) -> dict[str, jax.Array]:
+    """The keyword `segment_ids` of a call, none where a row is one document; its tokens lie as all others."""
+    ids = problem.segment_ids
+    return {} if ids is None else {"segment_ids": place(ids, layout, over_tokens=True)}
+
+
 def _ask(
     implementation: Implementation,
-    dtype: Dtype,
-    shape: Shape,
-    layout: Layout | None,
+    program: Callable[[bool], Program],
     arguments: tuple[jax.Array, ...],
+    documents: dict[str, jax.Array],
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """Results and failures by quantity. Where gradients cannot be had, the outputs are asked for on their own."""
     failures: dict[str, str] = {}
     if "gradients" in implementation.supports:
         try:
-            return _call(_program(implementation, dtype, shape, layout, True), arguments), {}
+            return jax.block_until_ready(program(True)(*arguments, **documents)), {}
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # pytest.skip and SystemExit too: a kernel does not decide whether it is judged
             failures = dict.fromkeys(GRADIENTS, _own_traceback(error))
     try:
-        return _call(_program(implementation, dtype, shape, layout, False), arguments), failures
+        return jax.block_until_ready(program(False)(*arguments, **documents)), failures
     except KeyboardInterrupt:
         raise
     except BaseException as error:
         return {}, dict.fromkeys((*OUTPUTS, *failures), _own_traceback(error))  # the gradients fell with the call
 
 
-def _call(program: Program, arguments: tuple[jax.Array, ...]) -> dict[str, Any]:
-    return jax.block_until_ready(program(*arguments))
-
-
 @lru_cache(maxsize=8)
 def _program(
     implementation: Implementation, dtype: Dtype, shape: Shape, layout: Layout | None, gradients: bool
 ) -> Program:
-    """The function to run, compiled once for all regimes (`dtype` keeps apart what x64 makes different)."""
+    """The function to run, compiled once for all regimes, and for all packings (`dtype` keeps apart what x64 makes
+    different).
+    """
     keywords = {"scale": shape.scale, "chunk_size": shape.chunk_size, **keywords_of_mesh(layout)}
 
-    def call(*inputs: jax.Array) -> tuple[Any, Any]:
-        return _checked(implementation.call(*inputs, **keywords), 2, "call", "(o, final_state)")
+    def call(*inputs: jax.Array, **documents: jax.Array) -> tuple[Any, Any]:
+        return _checked(implementation.call(*inputs, **keywords, **documents), 2, "call", "(o, final_state)")
 
-    def forward(*arguments: jax.Array) -> dict[str, Any]:
-        return dict(zip(OUTPUTS, call(*arguments[:6]), strict=True))
+    def forward(*arguments: jax.Array, **documents: jax.Array) -> dict[str, Any]:
+        return dict(zip(OUTPUTS, call(*arguments[:6], **documents), strict=True))
 
-    def with_vjp_of_jax(*arguments: jax.Array) -> dict[str, Any]:
-        outputs, pullback = jax.vjp(call, *arguments[:6])
+    def with_vjp_of_jax(*arguments: jax.Array, **documents: jax.Array) -> dict[str, Any]:
+        outputs, pullback = jax.vjp(partial(call, **documents), *arguments[:6])
         for name, x, like in zip(OUTPUTS, outputs, (arguments[2], arguments[5]), strict=True):
             wrong = _wrong_form(name, x, like)
             if wrong:  # or jax says of the cotangents what is true of the outputs
                 raise TypeError(wrong)
         in_vjp = {name + IN_VJP: x for name, x in zip(OUTPUTS, outputs, strict=True)}
-        return forward(*arguments) | in_vjp | dict(zip(GRADIENTS, pullback(tuple(arguments[6:])), strict=True))
+        gradients = dict(zip(GRADIENTS, pullback(tuple(arguments[6:])), strict=True))
+        return forward(*arguments, **documents) | in_vjp | gradients
 
-    def with_vjp_of_the_record(*arguments: jax.Array) -> dict[str, Any]:
-        gradients = implementation.vjp(*arguments, **keywords)  # type: ignore[misc]
+    def with_vjp_of_the_record(*arguments: jax.Array, **documents: jax.Array) -> dict[str, Any]:
+        gradients = implementation.vjp(*arguments, **keywords, **documents)  # type: ignore[misc]
         checked = _checked(gradients, 6, "vjp", "(dq, dk, dv, dg, dbeta, dh0)")
-        return forward(*arguments) | dict(zip(GRADIENTS, checked, strict=True))
+        return forward(*arguments, **documents) | dict(zip(GRADIENTS, checked, strict=True))
 
     function = forward if not gradients else with_vjp_of_jax if implementation.vjp is None else with_vjp_of_the_record
     return jit_for_few_runs(function) if implementation.traceable else function

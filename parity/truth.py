@@ -59,10 +59,11 @@ def truth(problem: Problem) -> Truth:
     Raises UncertifiedOracle where the bound is not far below the limit; such an oracle judges nobody.
     """
     arguments = {name: x.astype(np.float64) for name, x in problem.arguments.items()}
-    scale, chunk_size = problem.shape.scale, problem.shape.chunk_size
+    scale, chunk_size, documents = problem.shape.scale, problem.shape.chunk_size, problem.segment_ids
+    ids = {} if documents is None else {"segment_ids": documents}
     stored = CACHE.fetch(
-        digest(arguments, f"scale={scale} chunk_size={chunk_size}", problem.name),
-        lambda: reference(arguments, scale=scale, chunk_size=chunk_size, name=problem.name),
+        digest(arguments | ids, f"scale={scale} chunk_size={chunk_size}", problem.name),
+        lambda: reference(arguments, scale=scale, chunk_size=chunk_size, name=problem.name, segment_ids=documents),
     )
     values = {quantity: stored[quantity] for quantity in QUANTITIES}
     kappa = {quantity: stored[f"kappa {quantity}"] for quantity in QUANTITIES}

@@ -7,18 +7,19 @@ own map. The price is a second run of it, on V + K columns.
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float, Int
 
 from implementations.arithmetic import accumulation_dtype
 from implementations.chunked import CHUNKED
 from implementations.context_parallel.affine import Affine
 from implementations.context_parallel.exchange import Exchange, all_gather_prefix
-from implementations.context_parallel.ranks import check_call, over_ranks
+from implementations.context_parallel.ranks import check_call, over_ranks, starts_on_rank
 from implementations.contract import Implementation
 from implementations.sequential import SEQUENTIAL
 
@@ -52,18 +53,33 @@ def context_parallel(kernel: Implementation, *, exchange: Exchange = all_gather_
         chunk_size: int = 64,
         mesh: Mesh,
         axes: tuple[str, ...],
+        segment_ids: Int[Array, "B T"] | None = None,
     ) -> tuple[Float[Array, "B T Hv V"], Float[Array, "B Hv K V"]]:
-        check_call(q, k, v, g, beta, initial_state, chunk_size=chunk_size, mesh=mesh, axes=axes)
-        run = _differentiable(kernel, scale=scale, chunk_size=chunk_size)
+        inputs = (q, k, v, g, beta, initial_state)
+        check_call(*inputs, chunk_size=chunk_size, mesh=mesh, axes=axes, segment_ids=segment_ids)
+        if segment_ids is not None and not kernel.packed:
+            raise ValueError(
+                f"{kernel.name} knows no segment_ids: give each document a row, or a kernel that is packed"
+            )
 
-        def local(*inputs: Array) -> tuple[Array, Array]:
-            *tokens, h0 = inputs
-            entering, final_state = exchange(map_of(run, *tokens), h0, axes)
-            return run(*tokens, entering)[0], final_state
+        def local(*inputs: Any) -> tuple[Array, Array]:
+            *tokens, h0, segments = inputs
+            run = _differentiable(kernel, segments, scale=scale, chunk_size=chunk_size)
+            first = starts_on_rank(segments, axes)
+            A, B = map_of(run, *tokens)
+            entering, final_state = exchange((_if_it_goes_on(A, first), B), h0, axes)
+            return run(*tokens, _if_it_goes_on(entering, first))[0], final_state
 
-        return over_ranks(local, mesh, axes)(q, k, v, g, beta, initial_state)
+        return over_ranks(local, mesh, axes)(*inputs, segment_ids)
 
     return replace(kernel, name=f"{kernel.name}_over_ranks", call=call, context_parallel=True, vjp=None, stages=None)
+
+
+def _if_it_goes_on(x: Float[Array, "B H K _"], first: Bool[Array, "B T"] | None) -> Float[Array, "B H K _"]:
+    """The state that enters a rank, or A of its map, and 0 where its first token is the first of a further document:
+    the kernel, which sees the rank's tokens alone, cannot know that.
+    """
+    return x if first is None else jnp.where(first[:, :1, None, None], 0, x)
 
 
 def map_in_one_run(run: Kernel, q: Array, k: Array, v: Array, g: Array, beta: Array) -> Affine:
@@ -89,25 +105,30 @@ def _states(K: int, v: Array) -> tuple[Array, Array]:
     return jnp.zeros((batch, heads, K, V), dtype), identity
 
 
-def _differentiable(kernel: Implementation, **keywords: object) -> Kernel:
-    """`kernel.call`, with the gradients that the record brings."""
+def _differentiable(kernel: Implementation, segment_ids: Array | None, **keywords: object) -> Kernel:
+    """`kernel.call` of the six inputs, with the gradients that the record brings."""
 
-    def call(*inputs: Array) -> tuple[Array, Array]:
-        return _checked(kernel.name, kernel.call(*inputs, **keywords), v=inputs[2], initial_state=inputs[5])
+    def of_documents(segments: Array | None) -> dict[str, Any]:
+        return keywords if segments is None else {**keywords, "segment_ids": segments}
+
+    def call(segments: Array | None, *inputs: Array) -> tuple[Array, Array]:
+        returned = kernel.call(*inputs, **of_documents(segments))
+        return _checked(kernel.name, returned, v=inputs[2], initial_state=inputs[5])
 
     if kernel.vjp is None:
-        return call
+        return partial(call, segment_ids)
     vjp = kernel.vjp
 
-    def forward(*inputs: Array) -> tuple[tuple[Array, Array], tuple[Array, ...]]:
+    def forward(*inputs: Any) -> tuple[tuple[Array, Array], tuple[Any, ...]]:
         return call(*inputs), inputs
 
-    def backward(inputs: tuple[Array, ...], cotangents: tuple[Array, Array]) -> tuple[Array, ...]:
-        return tuple(vjp(*inputs, *cotangents, **keywords))
+    def backward(kept: tuple[Any, ...], cotangents: tuple[Array, Array]) -> tuple[Any, ...]:
+        segments, *inputs = kept
+        return None, *vjp(*inputs, *cotangents, **of_documents(segments))
 
     function = jax.custom_vjp(call)
     function.defvjp(forward, backward)
-    return function
+    return partial(function, segment_ids)
 
 
 def _checked(name: str, returned: Any, *, v: Array, initial_state: Array) -> tuple[Array, Array]:

@@ -19,19 +19,19 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh, PartitionSpec
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from implementations.arithmetic import accumulation_dtype
 from implementations.chunked import Factors, Invert, Walk, join, prepare, scan
 from implementations.context_parallel.affine import Affine, no_chunk
 from implementations.context_parallel.exchange import all_gather_prefix
-from implementations.context_parallel.ranks import Axes, check_call, manual
+from implementations.context_parallel.ranks import Axes, check_call, manual, starts_on_rank
 from implementations.context_parallel.reverse_fold import reverse_fold
 from implementations.contract import Implementation
 from implementations.ut_inversion.ladder import ladder
 
 State = Float[Array, "B Hv K V"]
-Tokens = tuple[Array, ...]  # q, k, v, g, beta
+Tokens = tuple[Any, ...]  # q, k, v, g, beta, and which are the first of a document, or None
 EVERYWHERE = PartitionSpec()
 
 
@@ -47,6 +47,7 @@ def least_memory(
     chunk_size: int = 64,
     mesh: Mesh,
     axes: Axes,
+    segment_ids: Int[Array, "B T"] | None = None,
     chunks_a_segment: int = 8,
     invert: Invert = ladder,
     walk: Walk = scan,
@@ -57,32 +58,39 @@ def least_memory(
     more, with many the second. It is differentiable in reverse mode.
     Raises ValueError as `two_phase` does, and on `chunks_a_segment` below 1.
     """
-    check_call(q, k, v, g, beta, initial_state, chunk_size=chunk_size, mesh=mesh, axes=axes)
+    inputs = (q, k, v, g, beta, initial_state)
+    check_call(*inputs, chunk_size=chunk_size, mesh=mesh, axes=axes, segment_ids=segment_ids)
     if not isinstance(chunks_a_segment, Integral) or isinstance(chunks_a_segment, bool) or chunks_a_segment < 1:
         raise ValueError(f"chunks_a_segment must be a positive integer; got {chunks_a_segment!r}")
     rank = _Rank(
-        factors=lambda tokens: prepare(*tokens, scale=scale, chunk_size=chunk_size, invert=invert),
+        factors=lambda tokens: prepare(*tokens[:5], scale=scale, chunk_size=chunk_size, invert=invert, first=tokens[5]),
         walk=walk,
         axes=axes,
         tokens_a_segment=chunk_size * chunks_a_segment,
     )
     of_tokens, of_rank = PartitionSpec(None, axes), PartitionSpec(axes)
     tokens = (of_tokens,) * 5
-    forward = manual(rank.forward, mesh, axes, (*tokens, EVERYWHERE), (of_tokens, EVERYWHERE, of_rank, of_rank))
+    forward = manual(
+        rank.forward, mesh, axes, (*tokens, of_tokens, EVERYWHERE), (of_tokens, EVERYWHERE, of_rank, of_rank)
+    )
     backward = manual(
-        rank.backward, mesh, axes, (*tokens, of_rank, of_rank, of_tokens, EVERYWHERE), (*tokens, EVERYWHERE)
+        rank.backward, mesh, axes, (*tokens, of_tokens, of_rank, of_rank, of_tokens, EVERYWHERE), (*tokens, EVERYWHERE)
     )
 
     @jax.custom_vjp
-    def call(*inputs: Array) -> tuple[Array, Array]:
+    def call(*inputs: Any) -> tuple[Array, Array]:
         return forward(*inputs)[:2]
 
-    def kept(*inputs: Array) -> tuple[tuple[Array, Array], tuple[Array, ...]]:
+    def kept(*inputs: Any) -> tuple[tuple[Array, Array], tuple[Any, ...]]:
         o, final_state, entering, A = forward(*inputs)
-        return (o, final_state), (*inputs[:5], entering, A)
+        return (o, final_state), (*inputs[:6], entering, A)
 
-    call.defvjp(kept, lambda residuals, cotangents: backward(*residuals, *cotangents))
-    o, final_state = call(q, k, v, g, beta, initial_state.astype(accumulation_dtype(v.dtype)))
+    def gradients(residuals: tuple[Any, ...], cotangents: tuple[Array, Array]) -> tuple[Any, ...]:
+        *of_inputs, dh0 = backward(*residuals, *cotangents)
+        return *of_inputs, None, dh0
+
+    call.defvjp(kept, gradients)
+    o, final_state = call(q, k, v, g, beta, segment_ids, initial_state.astype(accumulation_dtype(v.dtype)))
     return o, final_state.astype(initial_state.dtype)
 
 
@@ -94,10 +102,10 @@ class _Rank(NamedTuple):
     axes: Axes
     tokens_a_segment: int
 
-    def forward(self, *inputs: Array) -> tuple[Array, State, Float[Array, "segments B Hv K V"], Array]:
+    def forward(self, *inputs: Any) -> tuple[Array, State, Float[Array, "segments B Hv K V"], Array]:
         """`o` of the rank's tokens, the final state, the state that enters each segment, and A with a leading 1."""
-        *tokens, h0 = inputs
-        segments = _Segments(tuple(tokens), self.tokens_a_segment)
+        *tokens, segment_ids, h0 = inputs
+        segments = _Segments((*tokens, starts_on_rank(segment_ids, self.axes)), self.tokens_a_segment)
         A, B = self._map(segments)
         entering, final_state = all_gather_prefix((A, B), h0, self.axes)
 
@@ -110,18 +118,18 @@ class _Rank(NamedTuple):
         (_, o), entering_segments = jax.lax.scan(replay, (entering, o), segments.indices)
         return segments.cut(o), final_state, entering_segments, A[None]
 
-    def backward(self, *given: Array) -> tuple[Array, ...]:
+    def backward(self, *given: Any) -> tuple[Array, ...]:
         """The gradients of q, k, v, g, beta and the initial state."""
-        *tokens, entering_segments, (A,), do, dfinal_state = given
-        segments = _Segments((*tokens, do), self.tokens_a_segment)
+        *tokens, segment_ids, entering_segments, (A,), do, dfinal_state = given
+        segments = _Segments((*tokens, starts_on_rank(segment_ids, self.axes), do), self.tokens_a_segment)
         b = self._cotangent_of_entering(segments, entering_segments[0])
         transposed = jnp.swapaxes(A, -1, -2), b
         dleaving, dh0 = all_gather_prefix(transposed, dfinal_state, self.axes, reverse=True)
 
         def differentiate(carry: tuple[State, Tokens], of_segment: tuple[State, Array]) -> Any:
             (L, gradients), (h, index) = carry, of_segment
-            *inputs, do = segments.at(index)
-            _, pullback = jax.vjp(self._segment, h, tuple(inputs))
+            *inputs, first, do = segments.at(index)
+            _, pullback = jax.vjp(lambda h, inputs: self._segment(h, (*inputs, first)), h, tuple(inputs))
             L, found = pullback((L, do))
             return (
                 L,
@@ -161,18 +169,18 @@ class _Rank(NamedTuple):
 class _Segments:
     """Arrays `[B, T, ...]` in pieces of the same number of tokens: read and written in place, never transposed."""
 
-    def __init__(self, arrays: Tokens, tokens: int) -> None:
+    def __init__(self, arrays: tuple[Any, ...], tokens: int) -> None:
         self._whole = arrays[0].shape[1]
         count = -(-self._whole // tokens)
         self._tokens = min(tokens, self._whole)
         self.indices = jnp.arange(count)
-        # g = k = v = q = 0 is a no-op of the rule.
-        self.padded = tuple(
-            jnp.pad(x, ((0, 0), (0, count * self._tokens - self._whole), *((0, 0),) * (x.ndim - 2))) for x in arrays
-        )
+        missing = count * self._tokens - self._whole
+        # g = k = v = q = 0 is a no-op of the rule. (A tree map passes by None.)
+        self.padded = jax.tree.map(lambda x: jnp.pad(x, ((0, 0), (0, missing), *((0, 0),) * (x.ndim - 2))), arrays)
 
-    def at(self, index: Array | int) -> Tokens:
-        return tuple(jax.lax.dynamic_slice_in_dim(x, index * self._tokens, self._tokens, axis=1) for x in self.padded)
+    def at(self, index: Array | int) -> tuple[Any, ...]:
+        here = index * self._tokens
+        return jax.tree.map(lambda x: jax.lax.dynamic_slice_in_dim(x, here, self._tokens, axis=1), self.padded)
 
     def put(self, whole: Array, part: Array, index: Array) -> Array:
         return jax.lax.dynamic_update_slice_in_dim(whole, part, index * self._tokens, axis=1)
@@ -181,4 +189,6 @@ class _Segments:
         return x[:, : self._whole]
 
 
-LEAST_MEMORY = Implementation("least_memory", partial(least_memory, chunks_a_segment=2), context_parallel=True)
+LEAST_MEMORY = Implementation(
+    "least_memory", partial(least_memory, chunks_a_segment=2), context_parallel=True, packed=True
+)

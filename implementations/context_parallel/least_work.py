@@ -7,15 +7,17 @@ its first (`reverse_fold`). So two ranks do no more than one, and R do `(R - 2) 
 Not for the shortest time: ranks work at the same time, and those between pay for a fold as they would anyway.
 """
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from implementations.chunked import Factors, chunk_step, join, prepare
 from implementations.context_parallel.affine import Affine
 from implementations.context_parallel.exchange import Exchange, all_gather_prefix, of_the_last_rank
-from implementations.context_parallel.ranks import check_call, over_ranks
+from implementations.context_parallel.ranks import check_call, over_ranks, starts_on_rank
 from implementations.context_parallel.reverse_fold import reverse_fold
 from implementations.contract import Implementation
 
@@ -34,25 +36,28 @@ def least_work(
     chunk_size: int = 64,
     mesh: Mesh,
     axes: tuple[str, ...],
+    segment_ids: Int[Array, "B T"] | None = None,
     exchange: Exchange = all_gather_prefix,
 ) -> tuple[Float[Array, "B T Hv V"], Float[Array, "B Hv K V"]]:
     """`(o, final_state)` under the contract, T sharded over `axes`; every rank returns the same final state.
 
     Raises ValueError as `two_phase` does.
     """
-    check_call(q, k, v, g, beta, initial_state, chunk_size=chunk_size, mesh=mesh, axes=axes)
+    inputs = (q, k, v, g, beta, initial_state)
+    check_call(*inputs, chunk_size=chunk_size, mesh=mesh, axes=axes, segment_ids=segment_ids)
 
-    def local(*inputs: Array) -> tuple[Array, Array]:
-        *tokens, h0 = inputs
+    def local(*inputs: Any) -> tuple[Array, Array]:
+        *tokens, h0, segments = inputs
         rank, last = jax.lax.axis_index(axes), jax.lax.axis_size(axes) - 1
-        factors = prepare(*tokens, scale=scale, chunk_size=chunk_size)
+        first = starts_on_rank(segments, axes)
+        factors = prepare(*tokens, scale=scale, chunk_size=chunk_size, first=first)
         role = jnp.where(rank == 0, 0, jnp.where(rank == last, 2, 1))
-        pair, first = jax.lax.switch(role, (_replayed_first, _folded, _nothing), factors, h0)
+        pair, replayed = jax.lax.switch(role, (_replayed_first, _folded, _nothing), factors, h0)
         entering, _ = exchange(pair, h0, axes)
-        leaving, o = jax.lax.cond(rank == 0, lambda: first, lambda: _replay(factors, entering))
+        leaving, o = jax.lax.cond(rank == 0, lambda: replayed, lambda: _replay(factors, entering))
         return join(o, tokens[2].shape[1]).astype(v.dtype), of_the_last_rank(leaving, axes)
 
-    return over_ranks(local, mesh, axes)(q, k, v, g, beta, initial_state)
+    return over_ranks(local, mesh, axes)(*inputs, segment_ids)
 
 
 def _replay(factors: Factors, h: Array) -> Replay:
@@ -73,4 +78,4 @@ def _nothing(factors: Factors, h0: Array) -> tuple[Affine, Replay]:
     return jax.tree.map(jnp.zeros_like, jax.eval_shape(_folded, factors, h0))
 
 
-LEAST_WORK = Implementation("least_work", least_work, context_parallel=True)
+LEAST_WORK = Implementation("least_work", least_work, context_parallel=True, packed=True)

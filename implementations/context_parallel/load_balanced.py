@@ -8,12 +8,13 @@ the kernel what a row of the batch is, so that any scheme's map serves.
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float, Int, Shaped
 
 from implementations.chunked import chunk_step, join, prepare
 from implementations.context_parallel.affine import Affine, apply
@@ -21,6 +22,7 @@ from implementations.context_parallel.ranks import Axes, check_call, gather, ove
 from implementations.context_parallel.three_phase import local_pass
 from implementations.context_parallel.two_phase import MapOfRank
 from implementations.contract import Implementation
+from implementations.segments import changes
 
 
 def zigzag(ranks: int) -> tuple[int, ...]:
@@ -41,6 +43,7 @@ def load_balanced(
     mesh: Mesh,
     axes: tuple[str, ...],
     piece_order: Sequence[int] | None = None,
+    segment_ids: Int[Array, "B T"] | None = None,
     map_of_rank: MapOfRank = local_pass,
 ) -> tuple[Float[Array, "B T Hv V"], Float[Array, "B Hv K V"]]:
     """`(o, final_state)` under the contract, with tokens and `o` in the order of `piece_order`.
@@ -50,22 +53,24 @@ def load_balanced(
     Raises ValueError on shapes that do not fit together, on axes that the mesh lacks, on an order that does not hold
     each piece once, and on a T or a number of ranks that the pieces cannot be split over.
     """
-    check_call(q, k, v, g, beta, initial_state, chunk_size=chunk_size, mesh=mesh, axes=axes)
+    inputs = (q, k, v, g, beta, initial_state)
+    check_call(*inputs, chunk_size=chunk_size, mesh=mesh, axes=axes, segment_ids=segment_ids)
     ranks = math.prod(mesh.shape[axis] for axis in axes)
     order = tuple(range(ranks)) if piece_order is None else pieces_in(piece_order)
     check_pieces(order, ranks, tokens=v.shape[1])
     rows, held, tokens = v.shape[0], len(order) // ranks, v.shape[1] // len(order)
 
-    def local(*inputs: Array) -> tuple[Array, Array]:
-        *sequences, h0 = inputs
+    def local(*inputs: Any) -> tuple[Array, Array]:
+        *sequences, h0, segments = inputs
         pieces = [x.reshape(rows * held, tokens, *x.shape[2:]) for x in sequences]
-        factors = prepare(*pieces, scale=scale, chunk_size=chunk_size)
+        first = None if segments is None else starts_of_pieces(segments.reshape(rows * held, tokens), rows, axes, order)
+        factors = prepare(*pieces, scale=scale, chunk_size=chunk_size, first=first)
         entering, final_state = enter_pieces(map_of_rank(factors), h0, axes, order)
         _, o = jax.lax.scan(chunk_step, entering, factors)
         o = join(o, tokens).reshape(rows, held * tokens, *o.shape[2:3], o.shape[-1])
         return o.astype(v.dtype), final_state
 
-    return over_ranks(local, mesh, axes)(q, k, v, g, beta, initial_state)
+    return over_ranks(local, mesh, axes)(*inputs, segment_ids)
 
 
 def check_pieces(order: Sequence[int], ranks: int, *, tokens: int) -> None:
@@ -88,21 +93,36 @@ def enter_pieces(
 
     `pair`: of each piece that lies here, the pieces of a row together.
     """
-    ranks, rows = jax.lax.axis_size(axes), initial_state.shape[0]
-    held = len(order) // ranks
-    place = np.argsort(order)  # of each piece of the sequence, along T
-
-    def in_sequence_order(x: Array) -> Array:
-        of_all = gather(x.reshape(rows, held, *x.shape[1:]), axes)
-        return jnp.moveaxis(of_all, 2, 1).reshape(len(order), rows, *x.shape[1:])[place]
 
     def next_piece(h: Array, pair: Affine) -> tuple[Array, Array]:
         return apply(pair, h), h
 
-    A, B = pair
-    final_state, entering = jax.lax.scan(next_piece, initial_state, (in_sequence_order(A), in_sequence_order(B)))
-    mine = jnp.asarray(order).reshape(ranks, held)[jax.lax.axis_index(axes)]
-    return jnp.moveaxis(entering[mine], 0, 1).reshape(rows * held, *entering.shape[2:]), final_state
+    A, B = (_of_all_pieces(x, initial_state.shape[0], axes, order) for x in pair)
+    final_state, entering = jax.lax.scan(next_piece, initial_state, (A, B))
+    return _of_own_pieces(entering, axes, order), final_state
 
 
-LOAD_BALANCED = Implementation("load_balanced", load_balanced, context_parallel=True, load_balanced=True)
+def starts_of_pieces(
+    segment_ids: Int[Array, "BP T"], rows: int, axes: Axes, order: Sequence[int]
+) -> Bool[Array, "BP T"] | None:
+    """Which tokens of the pieces that lie here are the first of a further document; called as `enter_pieces`."""
+    last = _of_all_pieces(segment_ids[:, -1:], rows, axes, order)
+    first_of_all = _of_all_pieces(segment_ids[:, :1], rows, axes, order)[:1]
+    return changes(segment_ids, _of_own_pieces(jnp.concatenate([first_of_all, last[:-1]]), axes, order))
+
+
+def _of_all_pieces(x: Shaped[Array, "BP ..."], rows: int, axes: Axes, order: Sequence[int]) -> Array:
+    """`[pieces, B, ...]` of every rank's pieces, in the order of the sequence."""
+    held = len(order) // jax.lax.axis_size(axes)
+    place = np.argsort(order)  # of each piece of the sequence, along T
+    of_all = gather(x.reshape(rows, held, *x.shape[1:]), axes)
+    return jnp.moveaxis(of_all, 2, 1).reshape(len(order), rows, *x.shape[1:])[place]
+
+
+def _of_own_pieces(x: Shaped[Array, "P B ..."], axes: Axes, order: Sequence[int]) -> Array:
+    """`[B pieces, ...]` of those that lie on this rank."""
+    mine = jnp.asarray(order).reshape(jax.lax.axis_size(axes), -1)[jax.lax.axis_index(axes)]
+    return jnp.moveaxis(x[mine], 0, 1).reshape(len(mine) * x.shape[1], *x.shape[2:])
+
+
+LOAD_BALANCED = Implementation("load_balanced", load_balanced, context_parallel=True, load_balanced=True, packed=True)

@@ -15,6 +15,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from implementations.arithmetic import accumulation_dtype
 from implementations.contract import check_inputs
+from implementations.segments import changes
 
 Axes = tuple[str, ...]
 
@@ -30,11 +31,12 @@ def check_call(
     chunk_size: int,
     mesh: Mesh,
     axes: Axes,
+    segment_ids: jax.Array | None = None,
 ) -> None:
     """Raise ValueError unless the inputs fit together, can be split over the ranks, and lie in their order."""
-    check_inputs(q, k, v, g, beta, initial_state, chunk_size=chunk_size)
+    check_inputs(q, k, v, g, beta, initial_state, chunk_size=chunk_size, segment_ids=segment_ids)
     check_ranks(v.shape[1], mesh, axes)
-    check_layout(axes, q=q, k=k, v=v, g=g, beta=beta)
+    check_layout(axes, q=q, k=k, v=v, g=g, beta=beta, segment_ids=segment_ids)
 
 
 def check_ranks(tokens: int, mesh: Mesh, axes: Axes) -> None:
@@ -94,13 +96,14 @@ def pieces_in(piece_order: Any) -> tuple[int, ...]:
 
 
 def over_ranks(local: Callable[..., Any], mesh: Mesh, axes: Axes) -> Callable[..., Any]:
-    """`local` on each rank: with its own tokens of q, k, v, g and beta, and the whole initial state in the dtype that
-    sums are kept in. It returns the outputs of its tokens, and the final state in that dtype.
+    """`local` on each rank, with its own tokens of q, k, v, g and beta, the whole initial state in the dtype that sums
+    are kept in, and the `segment_ids` of its tokens, or None. It returns the outputs of its tokens, and the final state
+    in that dtype.
     """
     of_tokens, of_the_state = PartitionSpec(None, axes), PartitionSpec()
     on_each = on_each_rank(local, mesh, axes, (of_tokens, of_the_state))
 
-    def call(*inputs: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def call(*inputs: Any) -> tuple[jax.Array, jax.Array]:
         o, final_state = on_each(*inputs)
         return o, final_state.astype(inputs[5].dtype)
 
@@ -113,12 +116,24 @@ def on_each_rank(local: Callable[..., Any], mesh: Mesh, axes: Axes, out_specs: A
     States cross the border in the wide dtype, for there the gradients of all ranks are summed.
     """
     tokens, state = PartitionSpec(None, axes), PartitionSpec()
-    program = manual(local, mesh, axes, (tokens, tokens, tokens, tokens, tokens, state), out_specs)
+    program = manual(local, mesh, axes, (tokens, tokens, tokens, tokens, tokens, state, tokens), out_specs)
 
-    def call(q: Any, k: Any, v: Any, g: Any, beta: Any, initial_state: Any) -> Any:
-        return program(q, k, v, g, beta, initial_state.astype(accumulation_dtype(v.dtype)))
+    def call(q: Any, k: Any, v: Any, g: Any, beta: Any, initial_state: Any, segment_ids: Any) -> Any:
+        return program(q, k, v, g, beta, initial_state.astype(accumulation_dtype(v.dtype)), segment_ids)
 
     return call
+
+
+def starts_on_rank(segment_ids: jax.Array | None, axes: Axes) -> jax.Array | None:
+    """Which tokens of this rank are the first of a further document: the id before its own comes from the rank before.
+
+    Called inside a `shard_map` over `axes`.
+    """
+    if segment_ids is None:
+        return None
+    hops = [(rank, rank + 1) for rank in range(jax.lax.axis_size(axes) - 1)]
+    sent = permute(segment_ids[:, -1:], axes, hops)
+    return changes(segment_ids, jnp.where(jax.lax.axis_index(axes) == 0, segment_ids[:, :1], sent))
 
 
 def manual(

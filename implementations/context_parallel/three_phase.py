@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from implementations.chunked import Factors, chunk_step
 from implementations.context_parallel.affine import Affine
@@ -59,6 +59,7 @@ def three_phase(
     chunk_size: int = 64,
     mesh: Mesh,
     axes: tuple[str, ...],
+    segment_ids: Int[Array, "B T"] | None = None,
     exchange: Exchange = all_gather_prefix,
     piece_order: Sequence[int] | None = None,
 ) -> tuple[Float[Array, "B T Hv V"], Float[Array, "B Hv K V"]]:
@@ -69,6 +70,7 @@ def three_phase(
         chunk_size=chunk_size,
         mesh=mesh,
         axes=axes,
+        segment_ids=segment_ids,
         exchange=exchange,
         map_of_rank=local_pass,
         piece_order=piece_order,
@@ -76,5 +78,9 @@ def three_phase(
 
 
 THREE_PHASE = Implementation(
-    "three_phase", three_phase, context_parallel=True, stages=functools.partial(stages, map_of_rank=local_pass)
+    "three_phase",
+    three_phase,
+    context_parallel=True,
+    packed=True,
+    stages=functools.partial(stages, map_of_rank=local_pass),
 )

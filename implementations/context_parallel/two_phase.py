@@ -6,14 +6,21 @@ state that enters it. The exchange does not grow with the sequence.
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 from jax.sharding import Mesh, PartitionSpec
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from implementations.chunked import Factors, Invert, Walk, entering_states, join, prepare, prepare_in_stages, scan
 from implementations.context_parallel.affine import Affine, fold
 from implementations.context_parallel.exchange import Exchange, all_gather_prefix
-from implementations.context_parallel.ranks import check_call, check_sequence_order, on_each_rank, over_ranks
+from implementations.context_parallel.ranks import (
+    check_call,
+    check_sequence_order,
+    on_each_rank,
+    over_ranks,
+    starts_on_rank,
+)
 from implementations.contract import Implementation
 from implementations.ut_inversion.substitution import substitution
 
@@ -32,6 +39,7 @@ def two_phase(
     chunk_size: int = 64,
     mesh: Mesh,
     axes: tuple[str, ...],
+    segment_ids: Int[Array, "B T"] | None = None,
     exchange: Exchange = all_gather_prefix,
     map_of_rank: MapOfRank = fold,
     invert: Invert = substitution,
@@ -47,7 +55,8 @@ def two_phase(
     not that of the sequence.
     """
     check_sequence_order(piece_order)
-    check_call(q, k, v, g, beta, initial_state, chunk_size=chunk_size, mesh=mesh, axes=axes)
+    inputs = (q, k, v, g, beta, initial_state)
+    check_call(*inputs, chunk_size=chunk_size, mesh=mesh, axes=axes, segment_ids=segment_ids)
 
     enter_rank = partial(
         enter,
@@ -59,12 +68,12 @@ def two_phase(
         map_of_rank=map_of_rank,
     )
 
-    def local(*inputs: Array) -> tuple[Array, Array]:
+    def local(*inputs: Any) -> tuple[Array, Array]:
         factors, entering, final_state = enter_rank(*inputs)
         _, o = walk(entering, factors)
         return join(o, inputs[2].shape[1]).astype(v.dtype), final_state
 
-    return over_ranks(local, mesh, axes)(q, k, v, g, beta, initial_state)
+    return over_ranks(local, mesh, axes)(*inputs, segment_ids)
 
 
 def stages(
@@ -79,6 +88,7 @@ def stages(
     chunk_size: int = 64,
     mesh: Mesh,
     axes: tuple[str, ...],
+    segment_ids: Int[Array, "B T"] | None = None,
     exchange: Exchange = all_gather_prefix,
     map_of_rank: MapOfRank = fold,
     invert: Invert = substitution,
@@ -87,7 +97,8 @@ def stages(
 
     Raises ValueError as `two_phase` does.
     """
-    check_call(q, k, v, g, beta, initial_state, chunk_size=chunk_size, mesh=mesh, axes=axes)
+    inputs = (q, k, v, g, beta, initial_state)
+    check_call(*inputs, chunk_size=chunk_size, mesh=mesh, axes=axes, segment_ids=segment_ids)
     enter_rank = partial(
         enter,
         scale=scale,
@@ -98,15 +109,16 @@ def stages(
         map_of_rank=map_of_rank,
     )
 
-    def local(*inputs: Array) -> dict[str, Array]:
-        S, T, _ = prepare_in_stages(*inputs[:5], scale=scale, chunk_size=chunk_size, invert=invert)
+    def local(*inputs: Any) -> dict[str, Array]:
+        first = starts_on_rank(inputs[6], axes)
+        S, T, _ = prepare_in_stages(*inputs[:5], scale=scale, chunk_size=chunk_size, invert=invert, first=first)
         factors, entering, _ = enter_rank(*inputs)
         A, B = map_of_rank(factors)
         found = {"S": S, "T": T, "w": factors.w, "u": factors.u, "A": A, "B": B, "entering_rank": entering}
         found["entering_chunk"] = entering_states(entering, factors)
         return {name: x[None] for name, x in found.items()}
 
-    return on_each_rank(local, mesh, axes, PartitionSpec(axes))(q, k, v, g, beta, initial_state)
+    return on_each_rank(local, mesh, axes, PartitionSpec(axes))(*inputs, segment_ids)
 
 
 def enter(
@@ -116,6 +128,7 @@ def enter(
     g: Array,
     beta: Array,
     initial_state: Array,
+    segment_ids: Array | None,
     *,
     scale: float | None,
     chunk_size: int,
@@ -125,8 +138,9 @@ def enter(
     map_of_rank: MapOfRank,
 ) -> tuple[Factors, Float[Array, "B Hv K V"], Float[Array, "B Hv K V"]]:
     """One rank's factors, the state that enters it, and the final state; called inside a `shard_map` over `axes`."""
-    factors = prepare(q, k, v, g, beta, scale=scale, chunk_size=chunk_size, invert=invert)
+    first = starts_on_rank(segment_ids, axes)
+    factors = prepare(q, k, v, g, beta, scale=scale, chunk_size=chunk_size, invert=invert, first=first)
     return factors, *exchange(map_of_rank(factors), initial_state, axes)
 
 
-TWO_PHASE = Implementation("two_phase", two_phase, context_parallel=True, stages=stages)
+TWO_PHASE = Implementation("two_phase", two_phase, context_parallel=True, packed=True, stages=stages)

@@ -24,6 +24,7 @@ def _with_another_exchange() -> Iterator[Implementation]:
                 f"{map_of_rank.__name__}_{name}",
                 partial(two_phase, map_of_rank=map_of_rank, exchange=exchange),
                 context_parallel=True,
+                packed=True,
                 stages=partial(stages, map_of_rank=map_of_rank, exchange=exchange),
             )
 

@@ -42,16 +42,20 @@ def walk_bf16(h: State, chunks: Factors) -> tuple[State, Array]:
 
 
 PALLAS = Implementation(
-    "pallas", partial(chunked, invert=invert_f32, walk=walk), stages=partial(stages_of_one_device, invert=invert_f32)
+    "pallas",
+    partial(chunked, invert=invert_f32, walk=walk),
+    packed=True,
+    stages=partial(stages_of_one_device, invert=invert_f32),
 )
 PALLAS_BF16 = Implementation(
-    "pallas_bf16", partial(chunked, invert=invert_bf16x3, walk=walk_bf16), arithmetic={"bf16": "bf16"}
+    "pallas_bf16", partial(chunked, invert=invert_bf16x3, walk=walk_bf16), packed=True, arithmetic={"bf16": "bf16"}
 )
 PALLAS_FOLD, PALLAS_LOCAL_PASS = (
     Implementation(
         name,
         partial(two_phase, map_of_rank=map_of_rank, invert=invert_f32, walk=walk),
         context_parallel=True,
+        packed=True,
         stages=partial(stages, map_of_rank=map_of_rank, invert=invert_f32),
     )
     for name, map_of_rank in (("pallas_fold", fold), ("pallas_local_pass", walked_map))

@@ -10,10 +10,11 @@ G_j)` (Yang, Kautz, Hatamizadeh, "Gated Delta Networks", 2024, section 3.3)::
 """
 
 import numpy as np
-from jaxtyping import Float64
+from jaxtyping import Float64, Int, Shaped
 
 from oracles.affine_composition.float64 import compose
 from oracles.gated_delta_rule import check_inputs
+from oracles.segments import starts
 from oracles.ut_inversion import float64 as ut
 
 # In the order in which they are computed.
@@ -30,10 +31,12 @@ def stages(
     *,
     ranks: int,
     chunk_size: int,
+    segment_ids: Int[np.ndarray, "B T"] | None = None,
 ) -> tuple[np.ndarray, ...]:
     """All of `STAGES`: `S, T [R,N,B,Hv,C,C]`, `w [R,N,B,Hv,C,K]`, `u [R,N,B,Hv,C,V]`, then of a rank `A [R,B,Hv,K,K]`,
     `B [R,B,Hv,K,V]` and the state that enters it `[R,B,Hv,K,V]`, then the states that enter chunks `[R,N,B,Hv,K,V]`.
 
+    With `segment_ids` nothing of a document is in the factors of another (`oracles.segments`).
     `q` is read by none of them. Raises ValueError on shapes that do not fit together, and on a T that is not a multiple
     of `ranks`.
     """
@@ -41,17 +44,20 @@ def stages(
     if v.shape[1] % ranks:
         raise ValueError(f"T must be a multiple of the number of ranks; got T = {v.shape[1]}, R = {ranks}")
     k = np.repeat(k, v.shape[2] // k.shape[2], axis=2)
-    k, v, g, beta = (_chunks(x, ranks, chunk_size) for x in (k, v, g, beta))
+    first = starts(segment_ids, g.shape[:2])[..., None]
+    k, v, g, beta, first = (_chunks(x, ranks, chunk_size) for x in (k, v, g, beta, first))
 
-    between = _gates_between(g)
-    decay_of_chunk, decay_before = np.exp(g.sum(-1)), np.exp(np.cumsum(g, axis=-1))
+    document = np.cumsum(first, axis=-1)  # 0: that which the entering state is of
+    D = np.where(document[..., :, None] == document[..., None, :], np.exp(_gates_between(g)), 0.0)
+    decay_before = np.where(document == 0, np.exp(np.cumsum(g, axis=-1)), 0.0)
+    decay_of_chunk = np.where(document[..., -1] == 0, np.exp(g.sum(-1)), 0.0)
     below = np.tri(g.shape[-1], k=-1, dtype=bool)
-    S = np.where(below, beta[..., None] * (k @ np.swapaxes(k, -1, -2)) * np.exp(between), 0.0)
+    S = np.where(below, beta[..., None] * (k @ np.swapaxes(k, -1, -2)) * D, 0.0)
     T = ut.inverse(S)
     w = T @ ((beta * decay_before)[..., None] * k)
     u = T @ (beta[..., None] * v)
 
-    k_decayed = np.swapaxes(np.exp(between[..., -1, :])[..., None] * k, -1, -2)
+    k_decayed = np.swapaxes(D[..., -1, :, None] * k, -1, -2)
     A_of_chunk = decay_of_chunk[..., None, None] * np.eye(k.shape[-1]) - k_decayed @ w
     B_of_chunk = k_decayed @ u
 
@@ -71,12 +77,12 @@ def stages(
     return S, T, w, u, np.stack(A), np.stack(B), np.stack(entering_rank), entering_chunk
 
 
-def _chunks(x: Float64[np.ndarray, "B T H *size"], ranks: int, chunk_size: int) -> np.ndarray:
+def _chunks(x: Shaped[np.ndarray, "B T H *size"], ranks: int, chunk_size: int) -> np.ndarray:
     """`[R, N, B, H, C, ...]`, padded with zeros."""
     batch, tokens, heads, *size = x.shape
     of_rank = tokens // ranks
     chunks = -(-of_rank // chunk_size)
-    padded = np.zeros((batch, ranks, chunks * chunk_size, heads, *size))
+    padded = np.zeros((batch, ranks, chunks * chunk_size, heads, *size), x.dtype)
     padded[:, :, :of_rank] = x.reshape(batch, ranks, of_rank, heads, *size)
     split = padded.reshape(batch, ranks, chunks, chunk_size, heads, *size)
     return np.moveaxis(split, (1, 2, 0, 4), (0, 1, 2, 3))

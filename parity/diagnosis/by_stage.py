@@ -16,7 +16,7 @@ from parity.compilation import jit_for_few_runs
 from parity.matrix import Case
 from parity.meshes import keywords, place
 from parity.precision import SMALLEST_NORMAL, UNIT_ROUNDOFF
-from parity.run import REPLICATED
+from parity.run import REPLICATED, placed_documents
 from parity.unit import in_units
 from parity.verdict import Verdict
 
@@ -73,10 +73,11 @@ def _ask(case: Case) -> Stages:
     layout = case.layout if implementation.context_parallel else None
     with jax.enable_x64(case.problem.dtype == "f64"):
         inputs = [place(case.problem.arguments[n], layout, over_tokens=n not in REPLICATED) for n in INPUTS]
+        documents = placed_documents(case.problem, layout)
 
         def call(*inputs: jax.Array) -> Any:
             return implementation.stages(  # type: ignore[misc]
-                *inputs, scale=shape.scale, chunk_size=shape.chunk_size, **keywords(layout)
+                *inputs, scale=shape.scale, chunk_size=shape.chunk_size, **keywords(layout), **documents
             )
 
         returned = (jit_for_few_runs(call) if implementation.traceable else call)(*inputs)
@@ -105,8 +106,9 @@ def _oracle(case: Case) -> tuple[Stages, Stages]:
 
     def function(*moved: np.ndarray) -> tuple[np.ndarray, ...]:
         q, k, v, g, beta, h0, decay = moved
-        g = g + np.log(decay)
-        return oracle(q, k, v, g, beta, h0, ranks=case.ranks, chunk_size=case.problem.shape.chunk_size)
+        g, chunk_size = g + np.log(decay), case.problem.shape.chunk_size
+        documents = case.problem.segment_ids
+        return oracle(q, k, v, g, beta, h0, ranks=case.ranks, chunk_size=chunk_size, segment_ids=documents)
 
     given = (q, k, v, g, beta, h0, np.ones_like(g))
     values = function(*given)

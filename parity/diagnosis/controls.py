@@ -24,7 +24,7 @@ class Widened(Problem):
 
     @property
     def arguments(self) -> dict[str, np.ndarray]:
-        narrow = Problem(self.regime, self.shape, self.rounded, self.seed)
+        narrow = Problem(self.regime, self.shape, self.rounded, self.seed, self.packing)
         return {name: x.astype(np.float64) for name, x in narrow.arguments.items()}
 
 
@@ -46,7 +46,7 @@ def _controls(case: Case) -> list[tuple[str, Case]]:
     if case.ranks > 1:
         controls.append((f"{mine.name} on one rank", Case(mine, problem, 1)))
     if problem.dtype != "f64" and "f64" in mine.arithmetic:
-        widened = Widened(problem.regime, problem.shape, "f64", problem.seed, rounded=problem.dtype)
+        widened = Widened(problem.regime, problem.shape, "f64", problem.seed, problem.packing, rounded=problem.dtype)
         controls.append((f"{mine.name} in f64", Case(mine, widened, case.over)))
     others: tuple[Implementation, ...] = (CHUNKED, SEQUENTIAL)
     return controls + [(f"the suite's {x.name}", Case(x, problem, 1)) for x in others if x is not mine]

@@ -5,7 +5,7 @@ program, with as little optimisation as there is: what they have in common is co
 """
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import jax
@@ -22,7 +22,7 @@ from parity.layouts import Layout, over
 from parity.meshes import keywords as keywords_of_mesh
 from parity.meshes import per_rank, place
 from parity.problem import Problem
-from parity.run import REPLICATED
+from parity.run import REPLICATED, placed_documents
 
 TOGETHER = 8
 
@@ -56,8 +56,9 @@ def _of_wrap(fault: Fault, problem: Problem, ranks: int, names: tuple[str, ...])
     right = TWO_PHASE if ranks > 1 else CHUNKED
 
     def compiled(names: tuple[str, ...]) -> Callable[..., Any]:
-        def call(*arguments: jax.Array, **keywords: Any) -> tuple[jax.Array, ...]:
-            results = _compiled(right, names, *keywords.items())(*arguments)
+        def call(*arguments: jax.Array, segment_ids: Any = None, **keywords: Any) -> tuple[jax.Array, ...]:
+            documents = {} if segment_ids is None else {"segment_ids": segment_ids}
+            results = _compiled(right, names, *keywords.items())(*arguments, **documents)
             return tuple(jax.numpy.asarray(np.asarray(x)) for x in results)  # on one device, where the fault goes on
 
         return call
@@ -106,7 +107,8 @@ def _unless_it_raises(program: Callable[..., Any], arguments: tuple[jax.Array, .
 
 
 def _keywords(problem: Problem, layout: Layout | None) -> dict[str, Any]:
-    return {"scale": problem.shape.scale, "chunk_size": problem.shape.chunk_size, **keywords_of_mesh(layout)}
+    of_shape = {"scale": problem.shape.scale, "chunk_size": problem.shape.chunk_size}
+    return {**of_shape, **keywords_of_mesh(layout), **placed_documents(problem, layout)}
 
 
 def _split(x: np.ndarray, ranks: int, name: str) -> Pieces:
@@ -114,17 +116,19 @@ def _split(x: np.ndarray, ranks: int, name: str) -> Pieces:
 
 
 def _asked(planted: Implementation, names: tuple[str, ...], keywords: dict[str, Any]) -> Callable[..., Any]:
-    """A function of the eight arguments that returns what `names` says."""
+    """A function of the eight arguments, and of `segment_ids` where these are not in `keywords`, that returns what
+    `names` says.
+    """
 
-    def call(*inputs: jax.Array) -> Any:
-        return planted.call(*inputs, **keywords)
+    def outputs(*arguments: jax.Array, **documents: jax.Array) -> Any:
+        return planted.call(*arguments[:6], **keywords, **documents)
 
-    def pullback(*arguments: jax.Array) -> Any:
+    def gradients(*arguments: jax.Array, **documents: jax.Array) -> Any:
         if planted.vjp is not None:
-            return planted.vjp(*arguments, **keywords)
-        return jax.vjp(call, *arguments[:6])[1](tuple(arguments[6:]))
+            return planted.vjp(*arguments, **keywords, **documents)
+        return jax.vjp(partial(outputs, **documents), *arguments[:6])[1](tuple(arguments[6:]))
 
-    return (lambda *arguments: call(*arguments[:6])) if names == OUTPUTS else pullback
+    return outputs if names == OUTPUTS else gradients
 
 
 @lru_cache(maxsize=4)

@@ -8,6 +8,7 @@ from parity.faults import (
     interface,
     kernels,
     null_models,
+    packing,
     padding,
     precision,
     rule,
@@ -25,6 +26,7 @@ CATALOGUE: tuple[Fault, ...] = (
     *precision.FAULTS,
     *interface.FAULTS,
     *padding.FAULTS,
+    *packing.FAULTS,
     *kernels.FAULTS,
 )
 NULL_MODELS: tuple[Fault, ...] = null_models.FAULTS

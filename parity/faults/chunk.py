@@ -10,7 +10,7 @@ _chunked = partial(Edit, "implementations.chunked")
 _inversion = partial(Edit, "implementations.ut_inversion.substitution")
 
 S = 'S = jnp.tril(beta[..., None] * einsum("nbhik,nbhjk->nbhij", k, k) * D, -1)'
-D = "D = jnp.exp(segment_sums(g))"
+D = "D = jnp.exp(between)"
 # As published kernels have it, so that what is wrong in G is wrong everywhere.
 D_FROM_G = (
     "D = jnp.exp(jnp.where(jnp.tril(jnp.ones(2 * G.shape[-1:], dtype=bool)), "

@@ -13,7 +13,9 @@ from parity.faults.edits import Edit, edited, is_within
 from parity.faults.kills import EVERY_QUANTITY
 from parity.shapes import RAGGED, Shape
 
-Kind = Literal["hand_over", "chunk", "rule", "backward", "precision", "interface", "padding", "kernel", "null"]
+Kind = Literal[
+    "hand_over", "chunk", "rule", "backward", "precision", "interface", "padding", "packing", "kernel", "null"
+]
 
 STRUCTURAL = 1000.0  # times the limit in f64: such a mistake is not a matter of precision
 LEAST = 4.0  # times the limit: the least by which any fault must exceed it
@@ -39,6 +41,7 @@ class Fault:
     - `right`: quantities that stay right everywhere, which shows that the fault is what it says it is.
     - `ranks`: how many it takes. Ranks from `first_bad_rank` to `last_bad_rank` (None: the last one) must be wrong in
       `quantity`, and the others right.
+    - `packing`: of the problems that it is put to, for what concerns documents that share a row.
     - `source`: the public report that it comes from, where there is one.
     """
 
@@ -52,6 +55,7 @@ class Fault:
     ranks: int = 1
     dtype: Dtype = "f64"
     shape: Shape = RAGGED
+    packing: str = ""
     margin: float = STRUCTURAL
     right: tuple[str, ...] = ()
     first_bad_rank: int = 0

@@ -80,7 +80,7 @@ def as_json(kills: Iterable[Kill], environment: Mapping[str, object]) -> str:
 
 
 def _in_order(kills: Iterable[Kill]) -> list[Kill]:
-    kinds = ("hand_over", "chunk", "rule", "backward", "precision", "interface", "padding", "kernel", "null")
+    kinds = ("hand_over", "chunk", "rule", "backward", "precision", "interface", "padding", "packing", "kernel", "null")
     return sorted(kills, key=lambda kill: (kill.implementation, kinds.index(kill.kind), kill.fault, kill.regime))
 
 

@@ -48,7 +48,8 @@ class Planting:
 
     def case(self) -> Case:
         """Raises NotApplicable where the implementation cannot have the fault, or does not claim what it needs."""
-        fault, problem = self.fault, Problem(self.regime, self.fault.shape, self.dtype)
+        fault = self.fault
+        problem = Problem(self.regime, fault.shape, self.dtype, packing=fault.packing)
         if self.implementation is None:
             return Case(fault.implementation, problem, fault.ranks)
         if fault.kind == "precision" and self.implementation.arithmetic.get(self.dtype, _claim(fault)) != _claim(fault):
