@@ -118,7 +118,7 @@ HALO, GSPMD = (f"implementations.context_parallel.{name}:{name}" for name in OVE
 EVERY = "0123"
 HOPS = "permute(tail.astype(x.dtype), axes, [(r, r + 1) for r in range(ranks - 1)])"
 BEFORE = "jnp.where(rank == 0, initial_state, sent.astype(accumulate))"
-FINAL = "jax.lax.psum(jnp.where(rank == ranks - 1, tail, 0), axes)"
+FINAL = "jax.lax.psum(jnp.where(rank == ranks - 1, kept, 0), axes)"
 LATER, EARLIER = {"y first": "123"}, {"dx last": "012"}  # who is sent a halo, and who sends one
 MISTAKES = [
     Mistake("no_halo", HALO, ((HOPS, "jnp.zeros_like(tail)"),), LATER | EARLIER | {"dweight": EVERY}),
@@ -170,7 +170,7 @@ MISTAKES = [
     Mistake(
         "kernel_reversed",
         HALO,
-        (("axis=1), weight)", "axis=1), weight[:, ::-1])"),),
+        (("weight, document)", "weight[:, ::-1], document)"),),
         {f"{q} {block}": EVERY for q in ("y", "dx") for block in ("first", "between", "last")}
         | {"dweight": EVERY, "dinitial_state": EVERY},
     ),
@@ -189,7 +189,7 @@ MISTAKES = [
     Mistake(
         "dweight_of_one_rank",
         HALO,
-        (("axis=1), weight)", "axis=1), jnp.where(rank == 0, weight, jax.lax.stop_gradient(weight)))"),),
+        (("weight, document)", "jnp.where(rank == 0, weight, jax.lax.stop_gradient(weight)), document)"),),
         {"dweight": EVERY},
     ),
     Mistake(
@@ -201,7 +201,7 @@ MISTAKES = [
     Mistake(
         "gradient_of_the_final_state_dropped",
         HALO,
-        ((FINAL, FINAL.replace("tail", "jax.lax.stop_gradient(tail)")),),
+        ((FINAL, FINAL.replace("kept", "jax.lax.stop_gradient(kept)")),),
         {"dx last": "3"},
     ),
     Mistake(
@@ -213,13 +213,13 @@ MISTAKES = [
                 "taps(jnp.concatenate([before, tokens], axis=1), weight)",
             ),
         ),
-        {f"{q} {block}": EVERY for q in ("y", "dx") for block in ("first", "between", "last")} | {"dweight": EVERY},
+        LATER | EARLIER | {"y between": EVERY, "dx first": "123", "dx between": EVERY, "dweight": EVERY},
         "at_edges",
     ),
     Mistake(
         "documents_leak_into_the_final_state",
         HALO,
-        (("tail = last_of_document(tokens, document, halo)", ""),),
+        (("kept = of_last_document(tail, document)", "kept = tail"),),
         {"final_state": EVERY, "dx last": "3"},
         "long",
     ),

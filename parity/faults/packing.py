@@ -65,7 +65,7 @@ _AROUND = (
     _fault("document_starts_early", "a document starts one token early", wrap=_given_ids(_one_token_earlier)),
     _fault(
         "gradients_cross_documents",
-        "documents are kept apart forward, and share the cotangent of one state backward",
+        "documents are kept apart forward, and gradients are those of rows that are one document",
         wrap=_given_ids(jnp.zeros_like, backward_only=True),
         quantity="dk",
         right=("o", "final_state"),
