@@ -4,7 +4,6 @@ Blocks are small enough that one bad element is not diluted: of tokens per batch
 W - 1 of the rank apart; of states per row and head; of parameters per head, and of kernels per tap of a head.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -49,38 +48,48 @@ def limit_of(dtype: Dtype) -> Row:
 
 def judged(problem: Problem, pieces: Pieces) -> dict[str, Finding]:
     """A finding for each quantity in `pieces`, of the worst block on any rank. Raises TypeError on a wrong dtype."""
-    values, kappa = truth(problem)
-    return {name: judge(problem, name, pieces[name], values, kappa) for name in QUANTITIES if name in pieces}
+    values, _ = truth(problem)
+    limit, found = limit_of(problem.dtype), {}
+    for name in (name for name in QUANTITIES if name in pieces):
+        of_ranks = pieces[name]
+        for rank, x in enumerate(of_ranks):
+            if x.dtype != NUMPY[dtype_of(name, problem.dtype)]:
+                raise TypeError(f"{name} of rank {rank} is {x.dtype} in a model in {problem.dtype}")
+        want = as_held(name, values[name], of_ranks)
+        worst, where = off(problem, name, of_ranks, want)
+        got = [x.astype(np.float64) for x in of_ranks]
+        error, norm = (
+            float(np.linalg.norm(np.stack(x))) for x in ([a - b for a, b in zip(got, want, strict=True)], want)
+        )
+        found[name] = Finding(name, worst, where, limit.units, limit.name, error / norm if norm else error)
+    return found
 
 
-def judge(
-    problem: Problem,
-    quantity: str,
-    of_ranks: list[np.ndarray],
-    values: Mapping[str, np.ndarray],
-    kappa: Mapping[str, np.ndarray],
-) -> Finding:
-    output, limit = dtype_of(quantity, problem.dtype), limit_of(problem.dtype)
+def as_held(quantity: str, x: np.ndarray, like: list[np.ndarray]) -> list[np.ndarray]:
+    """Of a quantity as a whole, what each rank should hold: its tokens, or all of it."""
+    if quantity not in OF_TOKENS:
+        return [x] * len(like)
+    held = like[0].shape[1]
+    return [x[:, rank * held : (rank + 1) * held] for rank in range(len(like))]
+
+
+def off(problem: Problem, quantity: str, got: list[np.ndarray], want: list[np.ndarray]) -> tuple[float, str]:
+    """The units of the worst block on any rank, and where it is."""
+    kappa = as_held(quantity, truth(problem)[1][quantity], got)
     worst, where = -1.0, ""
-    got = [x.astype(np.float64) for x in of_ranks]
-    for rank, x in enumerate(of_ranks):
-        if x.dtype != NUMPY[output]:
-            raise TypeError(f"{quantity} of rank {rank} is {x.dtype} where a model in {problem.dtype} has {output}")
-        held = np.s_[:, rank * x.shape[1] : (rank + 1) * x.shape[1]] if quantity in OF_TOKENS else np.s_[:]
-        for name, block in blocks(problem, quantity, got[rank], values[quantity][held], kappa[quantity][held]):
+    for rank, of_rank in enumerate(zip(got, want, kappa, strict=True)):
+        for name, block in blocks(problem, quantity, *(x.astype(np.float64) for x in of_rank)):
             found = units(
                 *block,
                 u_c=UNIT_ROUNDOFF[problem.dtype],
-                u_out=UNIT_ROUNDOFF[output],
+                u_out=UNIT_ROUNDOFF[dtype_of(quantity, problem.dtype)],
                 floor=SMALLEST_NORMAL[problem.dtype],
             )
             row, number, head = (int(i) for i in np.unravel_index(np.argmax(found), found.shape))
-            if not found[row, number, head] <= worst:
+            if found[row, number, head] > worst:
                 worst, where = float(found[row, number, head]), name.format(row=row, block=number, head=head)
-                where += f" of rank {rank}" if len(of_ranks) > 1 else ""
-    whole = np.concatenate(got, axis=1) if quantity in OF_TOKENS else got[0]
-    error, norm = np.linalg.norm(whole - values[quantity]), np.linalg.norm(values[quantity])
-    return Finding(quantity, worst, where, limit.units, limit.name, float(error / norm) if norm else float(error))
+                where += f" of rank {rank}" if len(got) > 1 else ""
+    return worst, where
 
 
 def blocks(problem: Problem, quantity: str, *arrays: np.ndarray) -> list[tuple[str, tuple[np.ndarray, ...]]]:

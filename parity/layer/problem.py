@@ -4,7 +4,7 @@ Memory is long in some heads and short in others. No state and no cotangent is z
 rows, nothing else is changed.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -13,7 +13,7 @@ import numpy as np
 from implementations.contract import Dtype
 from implementations.layer_sizes import WIDE, Sizes
 from oracles.cache import digest
-from oracles.gated_delta_net import ARGUMENTS, COTANGENTS, CONVOLVED, GRADIENTS, OUTPUTS, QUANTITIES, shapes
+from oracles.gated_delta_net import ARGUMENTS, CONVOLVED, COTANGENTS, GRADIENTS, OUTPUTS, QUANTITIES, shapes
 from oracles.gated_delta_net.conditioned import conditioned
 from oracles.stream import Stream
 from parity.packing import segment_ids
@@ -29,6 +29,15 @@ SIZES = {
     name: Sizes(D=10, Hk=2, Hv=2 * group, K=8, V=6, W=4) for name, group in (("two", 2), ("three", 3), ("four", 4))
 }
 
+# By row, which of T + PADS tokens are padding. Single ones too, and a run longer than the window of the convolution.
+PADS = 7
+PADDING: dict[str, tuple[Sequence[int], Sequence[int]]] = {
+    "left": (range(PADS), range(PADS)),
+    "right": (range(T, T + PADS), range(T, T + PADS)),
+    "middle": (range(40, 40 + PADS), (2, 5, 33, 34, 60, 62, 101)),
+    "mixed": ((0, 1, 50, 51, 52, 53, 106), (1, 2, 3, 4, 103, 105, 106)),
+}
+
 OF_TOKENS = ("x", "y", "dx", "dy")
 STATES = tuple(name for name in OUTPUTS if "state" in name)
 OF_STATES = (*STATES, *(name for name in GRADIENTS if "state" in name))
@@ -37,7 +46,8 @@ OF_STATES = (*STATES, *(name for name in GRADIENTS if "state" in name))
 @dataclass(frozen=True)
 class Problem:
     """`regime` of values, rounded to `dtype`; `sizes` by how many value heads a key head serves; `packing` of documents
-    as in `parity.packing`, or none; `fresh`: both initial states are zeros, as of a sequence that begins.
+    as in `parity.packing`, or none; `fresh`: both initial states are zeros, as of a sequence that begins; `padding`:
+    where among the tokens there is some (`PADDING`), which changes nothing of what is right.
     """
 
     regime: str
@@ -45,10 +55,20 @@ class Problem:
     sizes: str = "three"
     packing: str = ""
     fresh: bool = False
+    padding: str = ""
 
     @property
     def name(self) -> str:
         return "/".join(("layer", self.regime, self.sizes, *([self.packing] if self.packing else [])))
+
+    @property
+    def mask(self) -> np.ndarray | None:
+        """`[B, T + PADS]`, True for real tokens."""
+        return (
+            np.stack([~np.isin(np.arange(T + PADS), list(row)) for row in PADDING[self.padding]])
+            if self.padding
+            else None
+        )
 
     @property
     def segment_ids(self) -> np.ndarray | None:
@@ -109,7 +129,7 @@ REGIMES: dict[str, Callable[[Stream, Sizes], Values]] = {
 
 def _normal(stream: Stream, sizes: Sizes) -> Values:
     """Every argument, in a model's usual magnitudes."""
-    scale = {name: sizes.D**-0.5 for name in ("q", "k", "v", "z", "a", "b")}
+    scale = dict.fromkeys(("q", "k", "v", "z", "a", "b"), sizes.D ** (-0.5))
     scale |= {f"conv_{name}": 0.5 for name in CONVOLVED} | {"norm": 0.3, "out": (sizes.Hv * sizes.V) ** -0.5}
     of = shapes(B=B, T=T, D=sizes.D, Hk=sizes.Hk, Hv=sizes.Hv, K=sizes.K, V=sizes.V, W=sizes.W)
     values = {name: scale.get(name, 1.0) * stream.normal(name, *shape) for name, shape in of.items()}

@@ -8,7 +8,6 @@ from typing import Any
 import jax
 import numpy as np
 
-from implementations.causal_conv import causal_conv
 from implementations.chunked import chunked
 from implementations.context_parallel.halo_conv import halo_conv
 from implementations.context_parallel.three_phase import three_phase
@@ -29,13 +28,16 @@ Layer = Callable[..., tuple[Any, Any, Any]]
 
 @dataclass(frozen=True)
 class Around:
-    """The layer around a rule, on one device or with tokens over `ranks`; `layer` and `convolution` may be mistaken."""
+    """The layer around a rule, on one device or with tokens over `ranks`; `layer` and `convolution` may be mistaken.
+
+    `convolution`: that over ranks. On one device the layer has its own.
+    """
 
     name: str
     rule: Callable[..., Any]
     ranks: int | None = None
     layer: Layer = gated_delta_net
-    convolution: Callable[..., Any] = causal_conv
+    convolution: Callable[..., Any] = halo_conv
 
     @property
     def layout(self) -> Layout | None:
@@ -43,9 +45,11 @@ class Around:
 
     def call(self) -> Layer:
         """`(parameters, x, conv_state, recurrent_state)`, and `segment_ids` where there are any."""
-        mesh = {} if self.ranks is None else {"mesh": context_mesh(self.ranks), "axes": AXES}
-        rule = partial(self.rule, chunk_size=CHUNK_SIZE, **mesh)
-        return partial(self.layer, rule=rule, convolution=partial(self.convolution, **mesh))
+        if self.ranks is None:
+            return partial(self.layer, rule=partial(self.rule, chunk_size=CHUNK_SIZE))
+        mesh = {"mesh": context_mesh(self.ranks), "axes": AXES}
+        rule, convolution = partial(self.rule, chunk_size=CHUNK_SIZE, **mesh), partial(self.convolution, **mesh)
+        return partial(self.layer, rule=rule, convolution=convolution)
 
 
 AROUND = {
@@ -53,9 +57,9 @@ AROUND = {
     for around in (
         Around("sequential", sequential),
         Around("chunked", chunked),
-        Around("pallas", partial(PALLAS.call)),
-        Around("fold_4ranks", two_phase, 4, convolution=halo_conv),
-        Around("local_pass_4ranks", three_phase, 4, convolution=halo_conv),
+        Around("pallas", PALLAS.call),
+        Around("fold_4ranks", two_phase, 4),
+        Around("local_pass_4ranks", three_phase, 4),
     )
 }
 
@@ -84,16 +88,43 @@ def _in_order(results: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def answer(around: Around, problem: Problem) -> Pieces:
-    """What each rank holds of each quantity."""
-    given, ids = arguments(problem), problem.segment_ids
+    """What each rank holds of each quantity; where there is padding, of the real tokens.
+
+    Raises ValueError where y or dx is not 0 at padding.
+    """
+    given, documents = arguments(problem), keywords(problem)
+    if problem.mask is not None:
+        given |= {name: padded(given[name], problem.mask, np.nan) for name in OF_TOKENS if name in given}
     with jax.enable_x64(problem.dtype == "f64"):
         placed = {name: place(given[name], around.layout, over_tokens=name in OF_TOKENS) for name in ARGUMENTS}
-        documents = {} if ids is None else {"segment_ids": place(ids, around.layout, over_tokens=True)}
-        found = _program(around, problem.dtype)(placed, documents)
-        return {
-            name: per_rank(x, around.layout, over_tokens=name in OF_TOKENS)
-            for name, x in zip(QUANTITIES, found, strict=True)
-        }
+        placed_documents = {name: place(x, around.layout, over_tokens=True) for name, x in documents.items()}
+        found = dict(zip(QUANTITIES, _program(around, problem.dtype)(placed, placed_documents), strict=True))
+        pieces = {name: per_rank(x, around.layout, over_tokens=name in OF_TOKENS) for name, x in found.items()}
+    if problem.mask is not None:
+        for name in ("y", "dx"):
+            pieces[name] = [_real(name, x, problem.mask) for x in pieces[name]]
+    return pieces
+
+
+def keywords(problem: Problem) -> dict[str, np.ndarray]:
+    """What the layer is told of documents and padding. The ids of padding are such as no document has."""
+    ids, mask = problem.segment_ids, problem.mask
+    if mask is None:
+        return {} if ids is None else {"segment_ids": ids}
+    return {"mask": mask} | ({} if ids is None else {"segment_ids": padded(ids, mask, 99)})
+
+
+def padded(x: np.ndarray, mask: np.ndarray, fill: float) -> np.ndarray:
+    """`x [B, T, ...]` with `fill` wherever the mask is False."""
+    spread = np.full((*mask.shape, *x.shape[2:]), fill, x.dtype)
+    spread[mask] = x.reshape(-1, *x.shape[2:])
+    return spread
+
+
+def _real(name: str, x: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    if np.any(x[~mask] != 0):
+        raise ValueError(f"{name} must be 0 at padding; got {x[~mask].ravel()[:4]}")
+    return x[mask].reshape(mask.shape[0], -1, *x.shape[2:])
 
 
 @cache
