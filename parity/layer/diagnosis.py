@@ -31,7 +31,7 @@ def explain(around: Around, problem: Problem) -> str:
 def resembling(around: Around, problem: Problem) -> tuple[list[str], int]:
     """Names of the mistakes that give the failing values, nearest first, and how many were tried."""
     failing, near = answer(around, problem), {}
-    tried = [x for x in MISTAKES.values() if x.applies_to(around) and (x.dtype == "f64" or problem.dtype != "f64")]
+    tried = [x for x in MISTAKES.values() if x.applies_to(around, problem)]
     for mistake in tried:
         distance = _distance(around, problem, failing, mistake)
         if distance is not None:

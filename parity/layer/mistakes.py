@@ -7,7 +7,7 @@ from functools import cache
 from implementations.contract import Dtype
 from oracles.gated_delta_net import CONVOLVED, OUTPUTS, QUANTITIES
 from parity.faults.edits import Edit, edited, is_within
-from parity.layer.problem import STATES
+from parity.layer.problem import STATES, Problem
 from parity.layer.run import AROUND, Around
 
 LAYER, CONV = "implementations.layer", "implementations.causal_conv"
@@ -23,8 +23,8 @@ OF_THE_FINAL_CONV_STATE = ("dx", "dq", "dk", "dv")
 class Mistake:
     """`edits` of the layer's source, or of a module that it or its convolution is made of.
 
-    In `regime` and `dtype` exactly the quantities of `wrong` are wrong. `cause`: one line for the reader of a failure.
-    `ranks`: how many it takes.
+    In `problem` exactly the quantities of `wrong` are wrong. `cause`: one line for the reader of a failure. `ranks`: how
+    many it takes.
     """
 
     name: str
@@ -34,14 +34,28 @@ class Mistake:
     regime: str = "typical"
     dtype: Dtype = "f64"
     ranks: int | None = None
+    packing: str = ""
+    padding: str = ""
+
+    @property
+    def problem(self) -> Problem:
+        """That shows it."""
+        return Problem(self.regime, self.dtype, packing=self.packing, padding=self.padding)
 
     @property
     def around(self) -> Around:
         """What it is shown in: the simplest rule, or the fold over ranks."""
         return planted(self, AROUND["sequential" if self.ranks is None else "fold_4ranks"])
 
-    def applies_to(self, around: Around) -> bool:
-        if self.ranks is not None and around.ranks is None:
+    def applies_to(self, around: Around, problem: Problem) -> bool:
+        """Whether it can be made there, and would show."""
+        needs = [
+            (self.ranks, around.ranks),
+            (self.packing, problem.packing),
+            (self.padding, problem.padding),
+            (self.dtype != "f64", problem.dtype != "f64"),
+        ]
+        if any(need and not has for need, has in needs):
             return False
         return any(is_within(target, *self.edits) for target in _targets(around))
 
@@ -58,7 +72,7 @@ def planted(mistake: Mistake, around: Around) -> Around:
 
 
 def _targets(around: Around) -> dict[str, str]:
-    """What an edit may be within. On one device the layer's convolution is its own; over ranks, both know causal_conv."""
+    """What an edit may be within, with the part of `around` that it is. On one device the layer has its convolution."""
     layer = {f"{LAYER}:gated_delta_net": "layer"}
     return layer if around.ranks is None else layer | {f"{HALO}:halo_conv": "convolution"}
 
@@ -249,6 +263,33 @@ def _mistakes() -> Iterator[Mistake]:
         RULE,
         "o, recurrent_state = rule(*(jnp.tile(y, (1, 1, v.shape[2] // y.shape[2], 1)) for y in (q, k)), v,",
         before_the_rule,
+    )
+
+    # Of padding
+    yield _layer(
+        "pads_smear",
+        "padding takes up room in the window of the convolution",
+        "convolution = partial(conv_of_real_tokens, mask=mask)",
+        "pass",
+        before_the_rule,
+        padding="left",
+    )
+    yield _layer(
+        "pads_decay_the_state",
+        "padding has a decay of its own",
+        "without_padding(g, mask), ",
+        "g, ",
+        before_the_rule,
+        padding="middle",
+    )
+    yield _layer(
+        "pads_have_a_document",
+        "ids of padding count, so that it ends one document and begins another",
+        "of_real_tokens(segment_ids, mask)\n",
+        "segment_ids\n",
+        before_the_rule,
+        packing="in_chunks",
+        padding="middle",
     )
 
     # Of precision
