@@ -83,13 +83,13 @@ class Kept:
 
 
 def problem_of(fault: Fault) -> tuple[str, ...]:
-    return fault.shape.name, fault.dtype, fault.regimes[0], str(fault.ranks)
+    return fault.shape.name, fault.dtype, fault.regimes[0], fault.packing, str(fault.ranks)
 
 
 def read(fault: Fault) -> Reading:
     """Run the fault where it is planted elsewhere, and ask what the result resembles."""
     start = time.perf_counter()
-    problem = Problem(fault.regimes[0], fault.shape, fault.dtype)
+    problem = Problem(fault.regimes[0], fault.shape, fault.dtype, packing=fault.packing)
     found = by_fault.resembling(Case(PLANTED_ELSEWHERE[fault.name], problem, fault.ranks)).found
     named = tuple(resemblance.fault.name for resemblance in found[: by_fault.NAMED])
     return Reading(fault, named, len(found), time.perf_counter() - start)

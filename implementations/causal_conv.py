@@ -39,7 +39,7 @@ def causal_conv(
     before = None if segment_ids is None else jnp.repeat(segment_ids[:, :1], halo, axis=1)
     document = documents(before, segment_ids)
     y = taps(tokens, weight.astype(accumulate), document)
-    return y.astype(x.dtype), last_of_document(tokens, document, halo).astype(x.dtype)
+    return y.astype(x.dtype), of_last_document(tokens[:, x.shape[1] :], document).astype(x.dtype)
 
 
 def taps(
@@ -65,14 +65,11 @@ def documents(before: Int[Array, "B _"] | None, segment_ids: Int[Array, "B T"] |
     return numbered(changes(jnp.concatenate([before, segment_ids], axis=1)))
 
 
-def last_of_document(
-    tokens: Float[Array, "B N D"], document: Int[Array, "B N"] | None, halo: int
-) -> Float[Array, "B _ D"]:
-    """The last `halo` tokens, those of another document than the last one as 0."""
-    last = tokens[:, tokens.shape[1] - halo :]
+def of_last_document(last: Float[Array, "B _ D"], document: Int[Array, "B N"] | None) -> Float[Array, "B _ D"]:
+    """The last tokens, those of another document than the very last one as 0."""
     if document is None:
         return last
-    return jnp.where((document[:, document.shape[1] - halo :] == document[:, -1:])[..., None], last, 0)
+    return jnp.where((document[:, document.shape[1] - last.shape[1] :] == document[:, -1:])[..., None], last, 0)
 
 
 def sums_in(x: Float[Array, "..."], weight: Float[Array, "..."]) -> jnp.dtype:

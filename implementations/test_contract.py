@@ -121,6 +121,23 @@ def test_a_load_balanced_record_takes_the_order_of_pieces():
         Implementation("kernel", any_keyword, load_balanced=True)
 
 
+def test_a_packed_record_takes_segment_ids_and_does_without():
+    def packed_call(q, k, v, g, beta, initial_state, *, scale, chunk_size, segment_ids=None):
+        return v, initial_state
+
+    def always_packed(q, k, v, g, beta, initial_state, *, scale, chunk_size, segment_ids):
+        return v, initial_state
+
+    assert Implementation("kernel", packed_call, packed=True).packed
+    assert not Implementation("kernel", packed_call).packed
+    with pytest.raises(TypeError, match=r"cannot be called as .*chunk_size, segment_ids"):
+        Implementation("kernel", call, packed=True)
+    with pytest.raises(TypeError, match=r"cannot be called as .*chunk_size\): missing a required .* 'segment_ids'"):
+        Implementation("kernel", always_packed, packed=True)
+    with pytest.raises(TypeError, match=r"vjp.*cannot be called as .*segment_ids"):
+        Implementation("kernel", packed_call, packed=True, vjp=vjp)
+
+
 def test_an_untraceable_record_with_a_vjp_has_gradients():
     assert "gradients" in Implementation("kernel", call, vjp=vjp, traceable=False).supports
 

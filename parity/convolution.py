@@ -19,7 +19,9 @@ from oracles.stream import Stream
 from parity.compilation import jit_for_few_runs
 from parity.layouts import AXES, over
 from parity.meshes import context_mesh, per_rank, place
+from parity.packing import segment_ids
 from parity.precision import NUMPY, SMALLEST_NORMAL, UNIT_ROUNDOFF, round_to
+from parity.shapes import Shape
 from parity.unit import units
 
 B, T, D, W = 2, 88, 6, 4
@@ -57,6 +59,14 @@ def _edges(stream: Stream, name: str, shape: tuple[int, ...]) -> np.ndarray:
 VALUES = {"typical": _typical, "decades": _decades, "edges": _edges}
 
 
+PACKED = Shape("convolution", B=B, T=T, Hk=1, Hv=1, K=1, V=1, chunk_size=16)
+
+
+def documents(packing: str) -> dict[str, np.ndarray]:
+    """The keyword `segment_ids`, none where a row is one document."""
+    return {"segment_ids": segment_ids(packing, PACKED)} if packing else {}
+
+
 def arguments(values: str, dtype: Dtype, width: int) -> Arrays:
     """`NAMES`, rounded to `dtype`."""
     stream = Stream(f"causal conv/{values}/{width}")
@@ -67,11 +77,12 @@ def arguments(values: str, dtype: Dtype, width: int) -> Arrays:
 
 
 @cache
-def truth(values: str, dtype: Dtype, width: int) -> tuple[Arrays, Arrays]:
+def truth(values: str, dtype: Dtype, width: int, packing: str = "") -> tuple[Arrays, Arrays]:
     """`QUANTITIES` as the float64 oracle has them, and the kappa of each."""
 
     def oracle(*arguments: np.ndarray) -> Arrays:
-        return *float64.forward(*arguments[:3]), *float64.adjoint(*arguments)
+        given = documents(packing)
+        return *float64.forward(*arguments[:3], **given), *float64.adjoint(*arguments, **given)
 
     exact = tuple(x.astype(np.float64) for x in arguments(values, dtype, width))
     want = oracle(*exact)
@@ -86,15 +97,15 @@ def _program(convolution: Convolution, dtype: Dtype, ranks: int | None) -> Calla
     """Both outputs and all gradients; `dtype` keeps apart what x64 makes different."""
     call = convolution if ranks is None else partial(convolution, mesh=context_mesh(ranks), axes=AXES)
 
-    def outputs_and_gradients(*arguments: jax.Array) -> tuple[Any, ...]:
-        outputs, pullback = jax.vjp(call, *arguments[:3])
+    def outputs_and_gradients(*arguments: jax.Array, **given: jax.Array) -> tuple[Any, ...]:
+        outputs, pullback = jax.vjp(partial(call, **given), *arguments[:3])
         return *outputs, *pullback(arguments[3:])
 
     return jit_for_few_runs(outputs_and_gradients)
 
 
 def measured(
-    convolution: Convolution, dtype: Dtype, values: str, *, ranks: int | None, width: int = W
+    convolution: Convolution, dtype: Dtype, values: str, *, ranks: int | None, width: int = W, packing: str = ""
 ) -> dict[tuple[str, int], float]:
     """The units of every block on every rank, as `{("dx last", 2): 0.4, ...}`; without ranks on one device, as rank 0.
 
@@ -106,11 +117,12 @@ def measured(
             place(x, layout, over_tokens=name in OF_TOKENS)
             for name, x in zip(NAMES, arguments(values, dtype, width), strict=True)
         ]
-        got = _program(convolution, dtype, ranks)(*placed)
+        ids = {name: place(x, layout, over_tokens=True) for name, x in documents(packing).items()}
+        got = _program(convolution, dtype, ranks)(*placed, **ids)
         pieces = [per_rank(x, layout, over_tokens=name in OF_TOKENS) for name, x in zip(QUANTITIES, got, strict=True)]
     arithmetic: Dtype = "f32" if dtype == "bf16" else dtype
     found = {}
-    for quantity, of_ranks, want, kappa in zip(QUANTITIES, pieces, *truth(values, dtype, width), strict=True):
+    for quantity, of_ranks, want, kappa in zip(QUANTITIES, pieces, *truth(values, dtype, width, packing), strict=True):
         for rank, x in enumerate(of_ranks):
             if x.dtype != NUMPY[dtype]:
                 raise TypeError(f"{quantity} of rank {rank} is {x.dtype} where the inputs are {dtype}")

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 
 from oracles.gated_delta_rule import QUANTITIES
-from parity.diagnosis import by_fault, by_place, by_precision, by_stage, controls
+from parity.diagnosis import by_document, by_fault, by_place, by_precision, by_stage, controls
 from parity.matrix import Item
 from parity.run import REPLICATED
 from parity.unit import BLOCK
@@ -37,6 +37,7 @@ def _readings(verdict: Verdict) -> list[tuple[str, str]]:
     """What the failure looks like, each part empty where nothing fits."""
     readings: tuple[tuple[str, Callable[[Verdict], str]], ...] = (
         ("where", by_place.read),
+        ("documents", by_document.read),
         ("precision", by_precision.read),
         ("stages", by_stage.read),
         ("known mistakes", by_fault.read),

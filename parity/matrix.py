@@ -66,7 +66,7 @@ GATE = (
     Row(RAGGED, ("f64",), ("long_memory",), ranks=(ZIGZAG,)),
     # A start is missed, or comes late, whatever the values are; where memory is long it shows.
     Row(RAGGED, DTYPES, ("long_memory", "typical"), ranks=(4,), packings=EVERY_PACKING),
-    Row(RAGGED, ("f64",), ("long_memory",), ranks=(8, MINOR_FIRST), packings=EVERY_PACKING),
+    Row(RAGGED, ("f64",), ("long_memory",), ranks=(MINOR_FIRST,), packings=EVERY_PACKING),
     Row(UNEVEN, ("f64",), ("long_memory",), ranks=(5,), packings=EVERY_PACKING),
     Row(SHORT, ("f64",), ("long_memory",), ranks=(8,), packings=EVERY_PACKING),
 )
@@ -94,7 +94,13 @@ OF_LOAD_BALANCED = (
 )
 
 FULL = tuple(
-    Row(shape, DTYPES, EVERY, tuple(where for where in (*map(over, MESHES), *LAYOUTS.values()) if where.splits(shape)))
+    Row(
+        shape,
+        DTYPES,
+        EVERY,
+        tuple(where for where in (*map(over, MESHES), *LAYOUTS.values()) if where.splits(shape)),
+        ("", *EVERY_PACKING),
+    )
     for shape in SHAPES.values()
 )
 

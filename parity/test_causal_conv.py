@@ -13,6 +13,7 @@ from oracles.gated_delta_rule.ball import distance
 from parity.convolution import NAMES, QUANTITIES, VALUES, Convolution, W, arguments, blocks, measured, truth
 from parity.faults.edits import Edit, edited
 from parity.faults.fault import STRUCTURAL
+from parity.packing import PACKINGS
 from parity.precision import SMALLEST_NORMAL
 from parity.tolerances.limits import limits
 from parity.truth import CERTIFIED_SHARE
@@ -67,6 +68,16 @@ def test_other_kernels(name: str, dtype: str, values: str, width: int) -> None:
     _check(measured(OVER_RANKS[name], dtype, values, ranks=4, width=width), dtype)
 
 
+@pytest.mark.gate
+@pytest.mark.ranks(4)
+@each_value
+@pytest.mark.parametrize("dtype", ["f64", "bf16"])
+@pytest.mark.parametrize("packing", PACKINGS)
+@pytest.mark.parametrize(("convolution", "ranks"), [(causal_conv, None), (halo_conv, 4), (halo_conv, 8)])
+def test_packed_documents(convolution: Convolution, ranks: int | None, packing: str, dtype: str, values: str) -> None:
+    _check(measured(convolution, dtype, values, ranks=ranks, packing=packing), dtype)
+
+
 @each_value
 def test_the_oracle_is_certified(values: str) -> None:
     """By the balls of one channel."""
@@ -100,13 +111,14 @@ class Mistake:
     target: str
     edits: tuple[tuple[str, str], ...]
     wrong: dict[str, str]
+    packing: str = ""
 
 
 HALO, GSPMD = (f"implementations.context_parallel.{name}:{name}" for name in OVER_RANKS)
 EVERY = "0123"
 HOPS = "permute(tail.astype(x.dtype), axes, [(r, r + 1) for r in range(ranks - 1)])"
 BEFORE = "jnp.where(rank == 0, initial_state, sent.astype(accumulate))"
-FINAL = "jax.lax.psum(jnp.where(rank == ranks - 1, tail, 0), axes)"
+FINAL = "jax.lax.psum(jnp.where(rank == ranks - 1, kept, 0), axes)"
 LATER, EARLIER = {"y first": "123"}, {"dx last": "012"}  # who is sent a halo, and who sends one
 MISTAKES = [
     Mistake("no_halo", HALO, ((HOPS, "jnp.zeros_like(tail)"),), LATER | EARLIER | {"dweight": EVERY}),
@@ -158,7 +170,7 @@ MISTAKES = [
     Mistake(
         "kernel_reversed",
         HALO,
-        (("axis=1), weight)", "axis=1), weight[:, ::-1])"),),
+        (("weight, document)", "weight[:, ::-1], document)"),),
         {f"{q} {block}": EVERY for q in ("y", "dx") for block in ("first", "between", "last")}
         | {"dweight": EVERY, "dinitial_state": EVERY},
     ),
@@ -177,7 +189,7 @@ MISTAKES = [
     Mistake(
         "dweight_of_one_rank",
         HALO,
-        (("axis=1), weight)", "axis=1), jnp.where(rank == 0, weight, jax.lax.stop_gradient(weight)))"),),
+        (("weight, document)", "jnp.where(rank == 0, weight, jax.lax.stop_gradient(weight)), document)"),),
         {"dweight": EVERY},
     ),
     Mistake(
@@ -189,8 +201,39 @@ MISTAKES = [
     Mistake(
         "gradient_of_the_final_state_dropped",
         HALO,
-        ((FINAL, FINAL.replace("tail", "jax.lax.stop_gradient(tail)")),),
+        ((FINAL, FINAL.replace("kept", "jax.lax.stop_gradient(kept)")),),
         {"dx last": "3"},
+    ),
+    Mistake(
+        "documents_leak",
+        HALO,
+        (
+            (
+                "taps(jnp.concatenate([before, tokens], axis=1), weight, document)",
+                "taps(jnp.concatenate([before, tokens], axis=1), weight)",
+            ),
+        ),
+        LATER | EARLIER | {"y between": EVERY, "dx first": "123", "dx between": EVERY, "dweight": EVERY},
+        "at_edges",
+    ),
+    Mistake(
+        "documents_leak_into_the_final_state",
+        HALO,
+        (("kept = of_last_document(tail, document)", "kept = tail"),),
+        {"final_state": EVERY, "dx last": "3"},
+        "long",
+    ),
+    Mistake(
+        "start_at_a_rank_edge_missed",
+        HALO,
+        (
+            (
+                "jnp.where(jax.lax.axis_index(axes) == 0, segment_ids[:, :1], sent)",
+                "jnp.repeat(segment_ids[:, :1], halo, axis=1)",
+            ),
+        ),
+        LATER | EARLIER | {"dweight": EVERY},
+        "at_edges",
     ),
     Mistake(
         "padding_behind",
@@ -223,7 +266,7 @@ MISTAKES = [
 def test_a_mistake_is_seen_where_it_is_made_and_nowhere_else(mistake: Mistake) -> None:
     module = mistake.target.partition(":")[0]
     planted = edited(mistake.target, *(Edit(module, old, new) for old, new in mistake.edits))
-    found = measured(planted, "f64", "typical", ranks=4)
+    found = measured(planted, "f64", "typical", ranks=4, packing=mistake.packing)
     wrong: dict[str, str] = {}
     for (block, rank), units in found.items():
         if units > _limit("f64"):

@@ -22,6 +22,7 @@ from parity.layouts import (
     over,
 )
 from parity.matrix import FULL, GATE, MESHES, Case, Item, cases, items
+from parity.packing import PACKINGS
 from parity.precision import DTYPES
 from parity.problem import Problem
 from parity.regimes import REGIMES
@@ -85,7 +86,7 @@ def test_every_quantity_of_every_rank_is_an_item():
 def test_a_compilation_has_one_implementation_dtype_shape_and_number_of_ranks():
     keys = {}
     for case in IN_GATE:
-        key = (case.implementation, case.problem.dtype, case.problem.shape, case.layout)
+        key = (case.implementation, case.problem.dtype, case.problem.shape, case.layout, bool(case.problem.packing))
         assert keys.setdefault(case.compilation, key) == key
     assert len(set(keys.values())) == len(keys)
 
@@ -96,13 +97,17 @@ def test_the_cases_of_a_compilation_are_together():
 
 
 def test_the_gate_is_small_enough_to_run_on_every_merge():
-    """A gradient program takes seconds to compile: one for each dtype and shape, and a few more meshes and layouts."""
+    """A gradient program takes seconds to compile: one for each dtype and shape, a few more meshes and layouts, and of
+    packed documents as few as show them in every dtype, shape and order of ranks that they may be lost in.
+    """
     for implementation in implementations.ALL:
         compilations = {case.compilation for case in cases([implementation])}
+        packed = {name for name in compilations if name.endswith("-packed")}
         dtypes_and_shapes = len(DTYPES) * len(SHAPES)
-        assert len(compilations) <= dtypes_and_shapes + (21 if implementation.context_parallel else 0)
+        assert len(compilations - packed) <= dtypes_and_shapes + (21 if implementation.context_parallel else 0)
+        assert len(packed) <= (6 if implementation.context_parallel else 5)
     for implementation in implementations.VARIANTS:
-        assert len({case.compilation for case in cases([implementation])}) <= 12
+        assert len({case.compilation for case in cases([implementation])}) <= 15
 
 
 # What meets what
@@ -179,7 +184,7 @@ def test_full_is_the_product_and_contains_the_gate():
     assert full > {(case.name, case.ranks) for case in IN_GATE}
     everywhere = (*map(over, MESHES), *LAYOUTS.values())
     splits = sum(layout.splits(shape) for shape in SHAPES.values() for layout in everywhere)
-    each = len(DTYPES) * len(REGIMES)
+    each = len(DTYPES) * len(REGIMES) * len(("", *PACKINGS))
     assert len(full) == sum(each * (splits if i.context_parallel else len(SHAPES)) for i in implementations.ALL)
 
 
@@ -214,6 +219,24 @@ def test_who_takes_load_balanced_tokens_meets_them_in_every_dtype_and_any_order(
     found = {(case.problem.dtype, case.layout) for case in mine if case.layout.piece_order}
     assert found == {*((dtype, ZIGZAG) for dtype in DTYPES), ("f64", SHUFFLED), ("f64", ZIGZAG_MINOR_FIRST)}
     assert {case.problem.shape for case in mine} == set(SHAPES.values())  # and the whole gate
+
+
+def test_what_is_packed_meets_documents_in_every_dtype_and_over_every_order_of_ranks():
+    mine = cases([claiming(context_parallel=True, packed=True)], GATE)
+    assert {(case.problem.packing, case.problem.dtype) for case in mine} == {
+        (packing, dtype) for packing in ("", *PACKINGS) for dtype in DTYPES
+    }
+    packed = [case for case in mine if case.problem.packing]
+    assert {case.layout for case in packed} == {over(4), over(5), over(8), MINOR_FIRST}
+    assert {case.problem.packing for case in cases([implementations.VARIANTS[0]]) if case.problem.packing} == {
+        *PACKINGS
+    }
+    of_one = next(case for case in packed if case.problem.packing == "at_edges" and case.problem.dtype == "bf16")
+    assert of_one.name == "kernel-bf16-long_memory_packed_at_edges-ragged"
+    assert of_one.compilation == "kernel-bf16-ragged-4ranks-packed"
+    assert Item(of_one, 0, "o").not_applicable() is None
+    (unpacked,) = (c for c in cases([claiming(context_parallel=True)], GATE) if c.name == of_one.name)
+    assert Item(unpacked, 0, "o").not_applicable() == "no packed documents"
 
 
 def test_rows_that_overlap_give_each_case_once():

@@ -15,6 +15,7 @@ from implementations.context_parallel.affine import apply, compose, of_chunk
 from implementations.contract import Implementation
 from parity.matrix import EVERY, SHARPEST, Case
 from parity.other_code.textbook import TEXTBOOK, TEXTBOOK_OVER_RANKS, textbook
+from parity.packing import PACKINGS
 from parity.problem import Problem
 from parity.shapes import RAGGED
 from parity.verdict import judge
@@ -47,6 +48,11 @@ CASES = [
     for right in rights
     for dtype in right.arithmetic
     for regime in regimes
+] + [
+    Case(right, Problem("long_memory", RAGGED, dtype, packing=packing), ranks)
+    for right, ranks in ((TEXTBOOK, 1), (TEXTBOOK_OVER_RANKS, 4))
+    for dtype in right.arithmetic
+    for packing in PACKINGS
 ]
 
 

@@ -75,7 +75,7 @@ ORDERS: dict[str, tuple[Edit, ...]] = {
     ),
     "the order is taken for its inverse": (_load_balanced("np.argsort(order)", "np.asarray(order)"),),
     "the second piece of a rank starts from where the first ends": (
-        _load_balanced("entering[mine]", "entering[mine[:1] + jnp.arange(held)]"),
+        _load_balanced("x[mine]", "x[mine[:1] + jnp.arange(len(mine))]"),
     ),
 }
 

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Array, Float, Int
 
-from implementations.causal_conv import causal_conv, check_inputs, documents, last_of_document, sums_in, taps
+from implementations.causal_conv import causal_conv, check_inputs, documents, of_last_document, sums_in, taps
 from implementations.context_parallel.ranks import Axes, check_layout, check_ranks, permute
 
 
@@ -39,8 +39,8 @@ def halo_conv(
         before = jnp.where(rank == 0, initial_state, sent.astype(accumulate))
         document = documents(_ids_before(segment_ids, halo, axes), segment_ids)
         y = taps(jnp.concatenate([before, tokens], axis=1), weight, document)
-        tail = last_of_document(tokens, document, halo)
-        final_state = jax.lax.psum(jnp.where(rank == ranks - 1, tail, 0), axes)
+        kept = of_last_document(tail, document)
+        final_state = jax.lax.psum(jnp.where(rank == ranks - 1, kept, 0), axes)
         return y.astype(x.dtype), final_state
 
     of_tokens, of_all = PartitionSpec(None, axes), PartitionSpec()

@@ -7,9 +7,9 @@ from parity.verdict import Verdict
 
 
 def candidates(verdict: Verdict) -> list[Fault]:
-    """The catalogue without what cannot be it: a fault between ranks where there is one rank, and an edit that says of
-    itself that it leaves right what is wrong here, or makes wrong what is right here. Wraps cost no compilation: all of
-    them are worth it.
+    """The catalogue without what cannot be it: a fault between ranks where there is one rank, one between documents
+    where a row is one document, and an edit that says of itself that it leaves right what is wrong here, or makes wrong
+    what is right here. Wraps cost no compilation: all of them are worth it.
     """
     wrong = {q for (_, q), finding in verdict.findings.items() if not (finding.failure or finding.passes)}
     return [fault for fault in (*CATALOGUE, *NULL_MODELS) if _is_possible(fault, verdict, wrong)]
@@ -17,6 +17,8 @@ def candidates(verdict: Verdict) -> list[Fault]:
 
 def _is_possible(fault: Fault, verdict: Verdict, wrong: set[str]) -> bool:
     if fault.ranks > 1 and verdict.case.ranks == 1:
+        return False
+    if fault.packing and not verdict.case.problem.packing:
         return False
     if fault.wrap:
         return True

@@ -31,8 +31,9 @@ def _given_ids(change: Callable[[Ids], Ids], *, backward_only: bool = False) -> 
 
     def wrap(implementation: Implementation) -> Implementation:
         def told(function: Callable[..., Any], change: Callable[[Ids], Ids]) -> Callable[..., Any]:
-            def call(*arguments: Array, segment_ids: Ids, **keywords: Any) -> Any:
-                return function(*arguments, segment_ids=change(segment_ids), **keywords)
+            def call(*arguments: Array, segment_ids: Ids | None = None, **keywords: Any) -> Any:
+                documents = {} if segment_ids is None else {"segment_ids": change(segment_ids)}
+                return function(*arguments, **keywords, **documents)
 
             return call
 
@@ -64,7 +65,7 @@ _AROUND = (
     _fault("document_starts_early", "a document starts one token early", wrap=_given_ids(_one_token_earlier)),
     _fault(
         "gradients_cross_documents",
-        "documents are kept apart forward, and share the cotangent of one state backward",
+        "documents are kept apart forward, and gradients are those of rows that are one document",
         wrap=_given_ids(jnp.zeros_like, backward_only=True),
         quantity="dk",
         right=("o", "final_state"),
@@ -92,8 +93,8 @@ _BETWEEN_RANKS = (
 
 _IN_CHUNKS = (
     _fault(
-        "entering_state_read_by_later_documents",
-        "what follows a start goes on reading and correcting the state that entered the chunk",
+        "entering_state_goes_on_through_a_start",
+        "what follows a start in a chunk reads, corrects and hands on the state that entered it",
         edits=(_chunked("jnp.where(document == 0, G, -jnp.inf)", "G"),),
     ),
     _fault(

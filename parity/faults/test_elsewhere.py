@@ -23,7 +23,7 @@ def test_every_fault_is_planted_elsewhere_or_listed_with_a_reason() -> None:
 @pytest.mark.faults
 @pytest.mark.parametrize("fault", PLANTED, ids=lambda fault: fault.name)
 def test_a_fault_planted_elsewhere_is_caught_where_it_says(fault: Fault) -> None:
-    problem = Problem(fault.regimes[0], fault.shape, fault.dtype)
+    problem = Problem(fault.regimes[0], fault.shape, fault.dtype, packing=fault.packing)
     verdict = judge(Case(PLANTED_ELSEWHERE[fault.name], problem, fault.ranks))
     last = fault.ranks - 1 if fault.last_bad_rank is None else fault.last_bad_rank
     for rank in range(fault.first_bad_rank, last + 1):

@@ -12,12 +12,19 @@ from implementations.contract import Implementation
 from parity.faults import kernels
 from parity.faults.catalogue import CATALOGUE
 from parity.faults.edits import Edit, edited
-from parity.faults.elsewhere import branches, chunk, hand_over, padding, precision, rule, transition
+from parity.faults.elsewhere import branches, chunk, hand_over, packing, padding, precision, rule, transition
 from parity.faults.fault import Fault
 from parity.other_code.textbook import TEXTBOOK, TEXTBOOK_OVER_RANKS
 
 EDITS: Mapping[str, tuple[Edit, ...]] = (
-    hand_over.EDITS | transition.EDITS | chunk.EDITS | rule.EDITS | branches.EDITS | precision.EDITS | padding.EDITS
+    hand_over.EDITS
+    | transition.EDITS
+    | chunk.EDITS
+    | rule.EDITS
+    | branches.EDITS
+    | precision.EDITS
+    | padding.EDITS
+    | packing.EDITS
 )
 
 # Faults that the other code cannot have, and why.
