@@ -1,5 +1,6 @@
 """Which known mistake of the layer gives the same wrong values: the mistakes, run on the failing problem."""
 
+from collections.abc import Mapping
 from functools import cache
 
 import numpy as np
@@ -21,22 +22,25 @@ def explain(around: Around, problem: Problem) -> str:
     found = findings(around, problem)
     wrong = sorted((x for x in found.values() if not x.passes), key=lambda x: -x.units / x.limit)
     lines = [f"{around.name}, {problem.name} in {problem.dtype}", *(f"    {finding}" for finding in wrong)]
-    named, compared = resembling(around, problem)
+    named = resembling(around, problem, MISTAKES)
     lines += [f"the same values as where {MISTAKES[name].cause} ({name})" for name in named]
     if not named:
-        lines.append(f"none of {compared} known mistakes of the layer gives these values")
+        lines.append(f"none of {len(_tried(around, problem, MISTAKES))} known mistakes of the layer gives these values")
     return "\n".join(lines)
 
 
-def resembling(around: Around, problem: Problem) -> tuple[list[str], int]:
-    """Names of the mistakes that give the failing values, nearest first, and how many were tried."""
+def resembling(around: Around, problem: Problem, mistakes: Mapping[str, Mistake]) -> list[str]:
+    """Names of the mistakes that give the failing values, nearest first."""
     failing, near = answer(around, problem), {}
-    tried = [x for x in MISTAKES.values() if x.applies_to(around, problem)]
-    for mistake in tried:
+    for mistake in _tried(around, problem, mistakes):
         distance = _distance(around, problem, failing, mistake)
         if distance is not None:
             near[mistake.name] = distance
-    return sorted(near, key=near.__getitem__), len(tried)
+    return sorted(near, key=near.__getitem__)
+
+
+def _tried(around: Around, problem: Problem, mistakes: Mapping[str, Mistake]) -> list[Mistake]:
+    return [mistake for mistake in mistakes.values() if mistake.applies_to(around, problem)]
 
 
 def _distance(around: Around, problem: Problem, failing: Pieces, mistake: Mistake) -> float | None:

@@ -23,8 +23,8 @@ OF_THE_FINAL_CONV_STATE = ("dx", "dq", "dk", "dv")
 class Mistake:
     """`edits` of the layer's source, or of a module that it or its convolution is made of.
 
-    In `problem` exactly the quantities of `wrong` are wrong. `cause`: one line for the reader of a failure. `ranks`: how
-    many it takes.
+    In `problem` exactly the quantities of `wrong` are wrong. `cause`: one line for the reader of a failure.
+    `ranks`: how many it takes.
     """
 
     name: str
@@ -92,7 +92,7 @@ GATED = "weight * normalised * jax.nn.silu(z)"
 G = "-jnp.exp(A_log) * jax.nn.softplus(a + dt_bias)"
 RULE = "o, recurrent_state = rule(q, k, v,"
 BETA = "jax.nn.sigmoid(b)\n"
-STATE = "[:, tokens.shape[1] - halo :]\n    if document is None:"
+STATE = "of_last_document(tokens[:, x.shape[1] :]"
 
 
 def _mistakes() -> Iterator[Mistake]:
@@ -189,13 +189,13 @@ def _mistakes() -> Iterator[Mistake]:
     yield Mistake(
         "conv_state_off_by_one",
         "the final conv state is that of one token earlier",
-        (Edit(CONV, STATE, STATE.replace("halo :", "halo - 1 : -1")),),
+        (Edit(CONV, STATE, STATE.replace("x.shape[1] :", "x.shape[1] - 1 : -1")),),
         (*CONV_STATES, *OF_THE_FINAL_CONV_STATE),
     )
     yield Mistake(
         "conv_state_in_reverse",
         "the final conv state has its last token first",
-        (Edit(CONV, STATE, STATE.replace("halo :]", "halo :][:, ::-1]")),),
+        (Edit(CONV, STATE, STATE.replace(" :]", " :][:, ::-1]")),),
         (*CONV_STATES, *OF_THE_FINAL_CONV_STATE),
     )
     yield _layer(

@@ -97,7 +97,7 @@ def _typical(stream: Stream, sizes: Sizes) -> Values:
 
 
 def _long_memory(stream: Stream, sizes: Sizes) -> Values:
-    """sum |g| from 1/4 to 1 over all tokens, and tokens that have much in common."""
+    """sum |g| from 1/3 to 2 over all tokens, and tokens that have much in common."""
     values = _normal(stream, sizes)
     values["A_log"] = -5 - 1.4 * np.arange(sizes.Hv) / (sizes.Hv - 1)
     values["dt_bias"] = 1 + 0.2 * values["dt_bias"]
