@@ -244,8 +244,8 @@ def _mistakes() -> Iterator[Mistake]:
     yield _layer(
         "dt_bias_behind_softplus",
         "dt_bias is added behind the softplus, not before",
-        "softplus(a + dt_bias)",
-        "softplus(a) + dt_bias",
+        "jax.nn.softplus(a + dt_bias)",
+        "(jax.nn.softplus(a) + dt_bias)",
         before_the_rule,
     )
     yield _layer("dt_bias_missing", "dt_bias is left out", "softplus(a + dt_bias)", "softplus(a)", before_the_rule)
