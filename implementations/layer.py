@@ -26,10 +26,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from implementations.arithmetic import accumulation_dtype, einsum
 from implementations.causal_conv import causal_conv
+from implementations.layer_padding import conv_of_real_tokens, of_real_tokens, without_padding
 from implementations.layer_sizes import CONV_STATE, PARAMETERS, WIDE, parameters_like, sizes_of, states_like
 
 Parameters = Mapping[str, Array]
@@ -50,6 +51,7 @@ def gated_delta_net(
     rule: Rule,
     convolution: Convolution = causal_conv,
     segment_ids: Int[Array, "B T"] | None = None,
+    mask: Bool[Array, "B T"] | None = None,
 ) -> tuple[Float[Array, "B T D"], dict[str, Array], Float[Array, "B Hv K V"]]:
     """`(y, conv_state, recurrent_state)`: y in the dtype of x, and both states after the last token.
 
@@ -60,15 +62,23 @@ def gated_delta_net(
     - `convolution(x [B, T, D], weight [D, W], initial_state [B, W-1, D]) -> (y, final_state)`: with all three in the
       dtype that sums are kept in.
     - `segment_ids`: of documents that are packed into a row. Where given, both get it as a keyword.
+    - `mask`: False for padding, wherever it lies (`implementations.layer_padding`). x may hold anything there, NaN too,
+      and y is 0; ids of padding count for nothing. The rule gets zeros there, for g and beta too, and no mask.
 
-    Raises ValueError as `check_inputs`, and as rule and convolution do.
+    Raises ValueError as `check_inputs` and `check_mask`, and as rule and convolution do.
     """
     check_inputs(parameters, x, conv_state, recurrent_state, segment_ids)
+    if mask is not None:
+        check_mask(mask, x, convolution)
+        convolution = partial(conv_of_real_tokens, mask=mask)
+        x = without_padding(x, mask)  # before anything that is not linear
+        segment_ids = None if segment_ids is None else of_real_tokens(segment_ids, mask)
     documents = {} if segment_ids is None else {"segment_ids": segment_ids}
     # Widened once, so that what the projections send back to a token is added before it is rounded.
     wide = x.astype(accumulation_dtype(x.dtype))
     projected = {name: project(wide, parameters[name]) for name in ("q", "k", "v", "z", "a", "b")}
     g, beta = gates(projected["a"], projected["b"], parameters["A_log"], parameters["dt_bias"])
+    g, beta = without_padding(g, mask), without_padding(beta, mask)
 
     convolved, conv_state_after = {}, {}
     for name in CONV_STATE:
@@ -81,7 +91,7 @@ def gated_delta_net(
     o, recurrent_state = rule(q, k, v, g, beta, recurrent_state, **documents)
     o, z = (rounded(y.astype(wide.dtype), x.dtype) for y in (o, projected["z"]))
     y = einsum("bthv,hvd->btd", gated_rms_norm(o, z, parameters["norm"]), parameters["out"].astype(wide.dtype))
-    return y.astype(x.dtype), conv_state_after, recurrent_state
+    return without_padding(y.astype(x.dtype), mask), conv_state_after, recurrent_state
 
 
 def project(x: Float[Array, "B T D"], weight: Float[Array, "D *heads"]) -> Float[Array, "B T *heads"]:
@@ -162,6 +172,20 @@ def check_inputs(
     ):
         raise ValueError(
             f"segment_ids must be integers [B, T] = {x.shape[:2]}; got {segment_ids.dtype} {segment_ids.shape}"
+        )
+
+
+def check_mask(mask: Array, x: Array, convolution: Convolution) -> None:
+    """Raise ValueError unless the mask is a bool for each token, and the convolution is the one it is known for."""
+    if mask.shape != x.shape[:2] or mask.dtype != bool:
+        raise ValueError(
+            f"mask must be bool [B, T] = {x.shape[:2]}, True for real tokens; got {mask.dtype} {mask.shape}"
+        )
+    if convolution is not causal_conv:
+        raise ValueError(
+            "with a mask the convolution must be causal_conv, that of one device, for a window reaches over padding "
+            f"wherever it lies; got {convolution}: over ranks put padding behind the tokens and leave the mask out (no "
+            "y of a real token changes, and both final states do), or pack documents, with segment_ids"
         )
 
 
