@@ -22,7 +22,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from implementations.causal_conv import causal_conv
 from implementations.context_parallel.gspmd_conv import gspmd_conv
 from implementations.context_parallel.halo_conv import halo_conv
-from implementations.context_parallel.on_rank import rule_on_rank
+from implementations.context_parallel.on_rank import on_rank
 from implementations.context_parallel.ranks import Axes, check_sequence_order
 from implementations.contract import Implementation
 from implementations.layer import Convolution
@@ -182,11 +182,11 @@ def _check_rule(layout: LayerLayout) -> None:
             f"{rule.name} does not support other_axes, and rows or heads lie over {beside}: "
             f"use a mesh of context axes alone, or a rule that supports them"
         )
-    if layout.mode == "manual" and layout.context and rule_on_rank(rule) is None:
+    if layout.mode != "automatic" and layout.context and on_rank(rule) is None:
         raise ValueError(
-            f"in mode 'manual' all axes are manual before the rule is called, and {rule.name} makes those of its ranks "
-            f"manual itself, which jax refuses a second time: use the modes 'explicit' or 'automatic', or a rule that "
-            f"is a map and an exchange, as two_phase and three_phase are"
+            f"in mode {layout.mode!r} the rule is called where all axes are manual, and {rule.name} makes those of its "
+            f"ranks manual itself, which jax refuses a second time: use mode 'automatic', or a rule that is a map and "
+            f"an exchange, as two_phase and three_phase are"
         )
 
 
@@ -206,13 +206,13 @@ def _check_convolution(layout: LayerLayout) -> None:
     if convolution is gspmd_conv and layout.mode != "automatic":
         raise ValueError(
             f"gspmd_conv leaves the halo to the compiler's partitioner, which has no say over axes that are "
-            f"{layout.mode} (a left pad of a sharded axis has no explicit type): leave convolution out, which is "
-            f"halo_conv, or use mode 'automatic'"
+            f"{layout.mode}, and a left pad of a sharded axis has no explicit type: leave convolution out, which "
+            f"exchanges the halo by a permute, or use mode 'automatic'"
         )
-    if layout.mode == "manual" and convolution is not halo_conv:
+    if layout.mode != "automatic" and convolution is not halo_conv:
         raise ValueError(
-            "in mode 'manual' the convolution is of one rank's tokens and their halo, and no other can be given: "
-            "leave convolution out, or use the modes 'explicit' or 'automatic'"
+            f"in mode {layout.mode!r} the convolution is called where all axes are manual, with one rank's tokens and "
+            f"their halo, and no other can be given: leave convolution out, or use mode 'automatic'"
         )
 
 

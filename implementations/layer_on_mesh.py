@@ -2,11 +2,11 @@
 
 - automatic: the compiler. What comes in and goes out is constrained; rule and convolution make the axes of their ranks
   manual, and no others.
-- explicit: the types. What jax finds a type for by itself (projections, the flattening of heads and sizes to channels,
-  gates, norms) has it; the sum over heads is told its own; rule and convolution, whose pads, chunks and repeated heads
-  have none, lie behind a border that is: a `shard_map` over rows and heads, and inside of that theirs over the ranks.
-- manual: the program. All is inside one `shard_map` over every axis, where a device has its own rows, tokens and heads;
-  it permutes halos, gathers maps, and adds what its heads contribute to y to what others do.
+- explicit: the types. jax finds those of the projections, of the flattening of heads to channels, of gates and norms;
+  the sum over heads is told its own. Rule and convolution, whose pads, chunks and repeated heads have none, lie behind
+  a border that states all axes: a `shard_map` inside of which a device has its own rows, tokens and heads.
+- manual: the program. All of the layer is inside one such `shard_map`; what its heads contribute to y a device adds to
+  what those of others do.
 """
 
 from collections.abc import Callable
@@ -18,9 +18,10 @@ import jax.numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array, Float, Int
 
+from implementations.arithmetic import accumulation_dtype
 from implementations.causal_conv import causal_conv
 from implementations.context_parallel.halo_conv import halo_conv
-from implementations.context_parallel.on_rank import conv_on_rank, rule_on_rank
+from implementations.context_parallel.on_rank import conv_on_rank, on_rank
 from implementations.context_parallel.ranks import check_layout
 from implementations.layer import ConvState, Parameters, check_inputs, gated_delta_net
 from implementations.layer import read_out as sum_over_heads
@@ -53,35 +54,49 @@ def layer_on_mesh(
 
 def _automatic(layout: LayerLayout, *given: Any) -> Results:
     *inputs, segment_ids = _placed(layout, jax.lax.with_sharding_constraint, given)
-    rule, convolution = _rule(layout, layout.mesh), _convolution(layout, layout.mesh)
-    results = gated_delta_net(*inputs, rule=rule, convolution=convolution, segment_ids=segment_ids)
+    ranks: dict[str, Any] = {"mesh": layout.mesh, "axes": layout.context} if layout.context else {}
+    order = {} if layout.piece_order is None else {"piece_order": layout.piece_order}
+    results = gated_delta_net(
+        *inputs,
+        rule=partial(layout.rule.call, scale=None, chunk_size=layout.chunk_size, **ranks, **order),
+        convolution=partial(layout.convolution or halo_conv, **ranks) if layout.context else causal_conv,
+        segment_ids=segment_ids,
+    )
     return jax.lax.with_sharding_constraint(results, layout.shardings(layout.outputs()))
 
 
 def _explicit(layout: LayerLayout, *given: Any) -> Results:
     *inputs, segment_ids = _placed(layout, jax.sharding.reshard, given)
-    of_y = NamedSharding(layout.mesh, layout.tokens())
+    heads, of_y = layout.tokens(heads=True), NamedSharding(layout.mesh, layout.tokens())
+    before, state = layout.conv_state()["q"], layout.recurrent_state()
 
     def read_out(o: Array, weight: Array) -> Array:
         """A sum over heads, which lie over `tensor`: where its result lies nothing but this can say."""
         precision = jax.lax.Precision.HIGHEST
         return jnp.einsum("bthv,hvd->btd", o, weight, precision=precision, out_sharding=of_y)
 
-    rule, convolution = _rule_behind_a_border(layout), _convolution_behind_a_border(layout)
-    return gated_delta_net(*inputs, rule=rule, convolution=convolution, segment_ids=segment_ids, read_out=read_out)
+    return gated_delta_net(
+        *inputs,
+        rule=_behind_a_border(layout, _rule(layout), (*[heads] * 5, state), (heads, state)),
+        # Its channels are those of the heads, one after the other.
+        convolution=_behind_a_border(
+            layout, _convolution(layout), (heads, PartitionSpec(layout.tensor), before), (heads, before)
+        ),
+        segment_ids=segment_ids,
+        read_out=read_out,
+    )
 
 
 def _manual(layout: LayerLayout, *given: Any) -> Results:
-    keywords = {"chunk_size": layout.chunk_size} | ({"axes": layout.context} if layout.context else {})
-    rule = rule_on_rank(layout.rule) if layout.context else layout.rule.call
-    convolution = partial(conv_on_rank, axes=layout.context) if layout.context else causal_conv
+    parameters, x, conv_state, recurrent_state, segment_ids = given
+    narrow = parameters, conv_state
 
-    def on_device(*given: Any) -> Results:
-        *inputs, segment_ids = given
+    def on_device(wide: Any, x: Array, recurrent_state: Array, segment_ids: Any) -> Results:
+        parameters, conv_state = jax.tree.map(lambda x, like: x.astype(like.dtype), wide, narrow)
         return gated_delta_net(
-            *inputs,
-            rule=partial(rule, scale=None, **keywords),
-            convolution=convolution,
+            *(parameters, x, conv_state, recurrent_state),
+            rule=_rule(layout),
+            convolution=_convolution(layout),
             segment_ids=segment_ids,
             read_out=read_out,
         )
@@ -90,81 +105,43 @@ def _manual(layout: LayerLayout, *given: Any) -> Results:
         of_own_heads = sum_over_heads(o, weight)
         return of_own_heads if layout.tensor is None else jax.lax.psum(of_own_heads, layout.tensor)
 
-    in_specs = (*layout.inputs(), layout.tokens())
-    return _border(layout, on_device, set(layout.mesh.axis_names), in_specs, layout.outputs())(*given)
+    # What devices add up in the backward they add in the wide dtype. (XLA for CPUs also aborts on some sums in bf16.)
+    wide = jax.tree.map(lambda x: x.astype(accumulation_dtype(x.dtype)), narrow)
+    of_wide = layout.parameters(), layout.conv_state()
+    in_specs = (of_wide, layout.tokens(), layout.recurrent_state(), layout.tokens())
+    return _border(layout, on_device, in_specs, layout.outputs())(wide, x, recurrent_state, segment_ids)
 
 
-def _rule_behind_a_border(layout: LayerLayout) -> Call:
-    """Told of the whole sequence, and of one device's rows and heads: what it does to them needs no type."""
-    heads, state = PartitionSpec(layout.data, None, layout.tensor), layout.recurrent_state()
-
-    def call(*inputs: Any, segment_ids: Any = None) -> tuple[Array, Array]:
-        def inside(segment_ids: Any, *inputs: Any) -> tuple[Array, Array]:
-            return _rule(layout, _mesh_inside(layout))(*inputs, **_documents(segment_ids))
-
-        in_specs = (PartitionSpec(layout.data), *[heads] * 5, state)
-        return _border(layout, inside, _beside(layout), in_specs, (heads, state))(segment_ids, *inputs)
-
-    return call
+def _rule(layout: LayerLayout) -> Call:
+    """Of what one device holds, where all axes are manual."""
+    of_device = partial(on_rank(layout.rule), axes=layout.context) if layout.context else layout.rule.call
+    return partial(of_device, scale=None, chunk_size=layout.chunk_size)
 
 
-def _convolution_behind_a_border(layout: LayerLayout) -> Call:
-    """The same; channels are heads."""
-    channels = PartitionSpec(layout.data, None, layout.tensor)
-
-    def call(*inputs: Any, segment_ids: Any = None) -> tuple[Array, Array]:
-        def inside(segment_ids: Any, *inputs: Any) -> tuple[Array, Array]:
-            return _convolution(layout, _mesh_inside(layout))(*inputs, **_documents(segment_ids))
-
-        in_specs = (PartitionSpec(layout.data), channels, PartitionSpec(layout.tensor), channels)
-        return _border(layout, inside, _beside(layout), in_specs, (channels, channels))(segment_ids, *inputs)
-
-    return call
+def _convolution(layout: LayerLayout) -> Call:
+    return partial(conv_on_rank, axes=layout.context) if layout.context else causal_conv
 
 
-def _rule(layout: LayerLayout, mesh: Any) -> Call:
-    """With all but its inputs bound; `mesh` has the axes of its ranks, if there are any."""
-    keywords: dict[str, Any] = {"mesh": mesh, "axes": layout.context} if layout.context else {}
-    if layout.piece_order is not None:
-        keywords["piece_order"] = layout.piece_order
-    return partial(layout.rule.call, scale=None, chunk_size=layout.chunk_size, **keywords)
+def _behind_a_border(layout: LayerLayout, call: Call, in_specs: tuple[Any, ...], out_specs: Any) -> Call:
+    """`call` of what one device holds, its arguments and results and those of `segment_ids` laid out as is said."""
+
+    def inside(segment_ids: Array | None, *inputs: Any) -> tuple[Array, Array]:
+        return call(*inputs, **({} if segment_ids is None else {"segment_ids": segment_ids}))
+
+    program = _border(layout, inside, (layout.tokens(), *in_specs), out_specs)
+    return lambda *inputs, segment_ids=None: program(segment_ids, *inputs)
 
 
-def _convolution(layout: LayerLayout, mesh: Any) -> Call:
-    if not layout.context:
-        return layout.convolution or causal_conv
-    return partial(layout.convolution or halo_conv, mesh=mesh, axes=layout.context)
+def _border(layout: LayerLayout, inside: Callable[..., Any], in_specs: Any, out_specs: Any) -> Callable[..., Any]:
+    """`inside` where all axes of the mesh are manual.
 
-
-def _border(layout: LayerLayout, inside: Call, axes: set[str], in_specs: Any, out_specs: Any) -> Call:
-    """`inside` where `axes` are manual."""
-    if not axes:
-        return inside
-    # jit, for without it jax 0.10 runs no shard_map over some axes only. A final state is the same on all ranks because
-    # all compute it from what all have received, which no type says.
-    return jax.jit(
-        jax.shard_map(
-            inside, mesh=layout.mesh, axis_names=axes, in_specs=in_specs, out_specs=out_specs, check_vma=False
-        )
-    )
-
-
-def _beside(layout: LayerLayout) -> set[str]:
-    """The axes that number no ranks."""
-    return set(layout.mesh.axis_names) - set(layout.context)
-
-
-def _mesh_inside(layout: LayerLayout) -> Any:
-    """The mesh as it is behind the border, where all axes but those of the ranks are manual."""
-    return jax.sharding.get_abstract_mesh() if _beside(layout) else layout.mesh
-
-
-def _documents(segment_ids: Array | None) -> dict[str, Any]:
-    return {} if segment_ids is None else {"segment_ids": segment_ids}
+    A final state is the same on all ranks because all compute it from what all have received, which no type says.
+    """
+    return jax.shard_map(inside, mesh=layout.mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
 
 
 def _placed(layout: LayerLayout, place: Callable[[Any, Any], Any], given: tuple[Any, ...]) -> list[Any]:
+    """`given` where `layout` says, by `place`."""
     *inputs, segment_ids = given
     placed = list(place(tuple(inputs), layout.shardings(layout.inputs())))
-    ids = None if segment_ids is None else place(segment_ids, layout.shardings(layout.tokens()))
-    return [*placed, ids]
+    return [*placed, None if segment_ids is None else place(segment_ids, layout.shardings(layout.tokens()))]

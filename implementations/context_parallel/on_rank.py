@@ -26,7 +26,7 @@ from implementations.ut_inversion.substitution import substitution
 Call = Callable[..., tuple[Array, Array]]
 
 
-def rule_on_rank(rule: Implementation) -> Call | None:
+def on_rank(rule: Implementation) -> Call | None:
     """What `rule` does on one rank, `call(q, k, v, g, beta, initial_state, *, chunk_size, axes, segment_ids=None)`, for
     a scheme that is made of a map and an exchange, as `two_phase` and `three_phase`. None for others.
     """
