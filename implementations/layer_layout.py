@@ -18,15 +18,16 @@ from typing import Any, Literal, get_args
 
 import jax
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+from jaxtyping import Array
 
 from implementations.causal_conv import causal_conv
 from implementations.context_parallel.gspmd_conv import gspmd_conv
 from implementations.context_parallel.halo_conv import halo_conv
 from implementations.context_parallel.on_rank import on_rank
-from implementations.context_parallel.ranks import Axes, check_sequence_order
+from implementations.context_parallel.ranks import Axes, check_layout, check_ranks, check_sequence_order
 from implementations.contract import Implementation
-from implementations.layer import Convolution
-from implementations.layer_sizes import CONV_STATE, PARAMETERS, Sizes
+from implementations.layer import Convolution, Parameters
+from implementations.layer_sizes import CONV_STATE, PARAMETERS, Sizes, sizes_of
 
 Mode = Literal["automatic", "explicit", "manual"]
 
@@ -109,12 +110,25 @@ class LayerLayout:
         """On the mesh: `jax.device_put(inputs, layout.shardings(layout.inputs()))`."""
         return jax.tree.map(partial(NamedSharding, self.mesh), specs, is_leaf=lambda x: isinstance(x, PartitionSpec))
 
-    def check_rows(self, x: Any) -> None:
-        """Raise ValueError unless the rows of `x [B, T, D]` can be split over `data`."""
-        if x.shape[0] % self.size(self.data):
+    def check_inputs(self, parameters: Parameters, x: Array, segment_ids: Array | None) -> None:
+        """Raise ValueError unless `parameters` have the sizes, `data` divides the rows of `x [B, T, D]`, and the tokens
+        can be split over `context`, each rank with a halo for the next, and do not lie over its axes in another order.
+        """
+        if sizes_of(parameters) != self.sizes:
+            raise ValueError(f"the layout is that of {self.sizes}; got parameters of {sizes_of(parameters)}")
+        rows, tokens, _ = x.shape
+        if rows % self.size(self.data):
             raise ValueError(
                 f"B must be a multiple of the devices of {self.data!r}; "
-                f"got B = {x.shape[0]} over {self.size(self.data)}: pad the batch"
+                f"got B = {rows} over {self.size(self.data)}: pad the batch"
+            )
+        if self.context:
+            check_ranks(tokens, self.mesh, self.context)
+            check_layout(self.context, x=x, segment_ids=segment_ids)
+        if self.ranks > 1 and tokens // self.ranks < self.sizes.W - 1:
+            raise ValueError(
+                f"each rank must hold at least the W - 1 = {self.sizes.W - 1} tokens that the next one needs before "
+                f"its own; got T / R = {tokens} / {self.ranks}: use fewer ranks or longer sequences"
             )
 
     def _over_heads(self, axes: Sequence[str]) -> PartitionSpec:

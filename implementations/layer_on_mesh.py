@@ -22,7 +22,6 @@ from implementations.arithmetic import accumulation_dtype
 from implementations.causal_conv import causal_conv
 from implementations.context_parallel.halo_conv import halo_conv
 from implementations.context_parallel.on_rank import conv_on_rank, on_rank
-from implementations.context_parallel.ranks import check_layout
 from implementations.layer import ConvState, Parameters, check_inputs, gated_delta_net
 from implementations.layer import read_out as sum_over_heads
 from implementations.layer_layout import LayerLayout
@@ -42,12 +41,10 @@ def layer_on_mesh(
     """`(y, conv_state, recurrent_state)` as `layer.gated_delta_net`, all placed as `layout` says.
 
     What comes in otherwise is moved there, at the cost of what is moved. Raises ValueError as `layer.check_inputs`, as
-    rule and convolution do, and on rows that `data` does not divide.
+    rule and convolution do, and as `LayerLayout.check_inputs`.
     """
     check_inputs(parameters, x, conv_state, recurrent_state, segment_ids)
-    layout.check_rows(x)
-    if layout.context:
-        check_layout(layout.context, x=x, segment_ids=segment_ids)
+    layout.check_inputs(parameters, x, segment_ids)
     given = parameters, x, conv_state, recurrent_state, segment_ids
     return {"automatic": _automatic, "explicit": _explicit, "manual": _manual}[layout.mode](layout, *given)
 
@@ -114,8 +111,10 @@ def _manual(layout: LayerLayout, *given: Any) -> Results:
 
 def _rule(layout: LayerLayout) -> Call:
     """Of what one device holds, where all axes are manual."""
-    of_device = partial(on_rank(layout.rule), axes=layout.context) if layout.context else layout.rule.call
-    return partial(of_device, scale=None, chunk_size=layout.chunk_size)
+    keywords: dict[str, Any] = {"axes": layout.context} if layout.context else {}
+    call = on_rank(layout.rule) if layout.context else layout.rule.call
+    assert call is not None  # or the layout would have refused it
+    return partial(call, scale=None, chunk_size=layout.chunk_size, **keywords)
 
 
 def _convolution(layout: LayerLayout) -> Call:

@@ -25,7 +25,7 @@ from oracles.gated_delta_net.conditioned import conditioned
 from oracles.stream import Stream
 from parity.compilation import jit_for_few_runs
 from parity.precision import SMALLEST_NORMAL, UNIT_ROUNDOFF, round_to
-from parity.unit import units
+from parity.unit import BLOCK, units
 
 # Eight ranks have three chunks each; a key head serves three value heads.
 B, T, CHUNK_SIZE = 4, 96, 4
@@ -45,11 +45,8 @@ class Place:
     rule: Implementation
 
     def layout(self, mode: Mode, **keywords: Any) -> LayerLayout:
-        return LayerLayout(
-            **{"mesh": self.mesh(mode), "sizes": SIZES, "rule": self.rule, "mode": mode, "chunk_size": CHUNK_SIZE}
-            | self.axes()
-            | keywords
-        )
+        told: dict[str, Any] = {"mesh": self.mesh(mode), "sizes": SIZES, "rule": self.rule, "chunk_size": CHUNK_SIZE}
+        return LayerLayout(**told | self.axes() | {"mode": mode} | keywords)
 
     def axes(self) -> dict[str, Any]:
         names = [name for name, _ in self.sizes]
@@ -80,7 +77,7 @@ def arguments(dtype: Dtype) -> Arrays:
     stream = Stream("layer on meshes")
     shapes = oracle.shapes(B=B, T=T, **vars(SIZES))
     about = {"A_log": -2.0, "dt_bias": -2.0, "norm": 1.0}
-    size = {name: SIZES.D**-0.5 for name in oracle.PROJECTIONS} | {"out": (SIZES.Hv * SIZES.V) ** -0.5}
+    size = dict.fromkeys(oracle.PROJECTIONS, SIZES.D**-0.5) | {"out": (SIZES.Hv * SIZES.V) ** -0.5}
     size |= {"norm": 0.3, "A_log": 0.5, "dt_bias": 0.5}
     drawn = {
         name: about.get(name, 0.0) + size.get(name, 1.0) * stream.normal(name, *shapes[name])
@@ -111,9 +108,7 @@ def program(layout: LayerLayout, layer: Layer, dtype: Dtype, backward: bool) -> 
     return jit_for_few_runs(outputs_and_gradients if backward else lambda inputs, cotangents: (call(*inputs), ()))
 
 
-def answers(
-    layout: LayerLayout, dtype: Dtype, *, layer: Layer = layer_on_mesh, backward: bool = True
-) -> Found:
+def answers(layout: LayerLayout, dtype: Dtype, *, layer: Layer = layer_on_mesh, backward: bool = True) -> Found:
     """`oracle.QUANTITIES`, or its outputs alone, as they lie on the mesh."""
     x, parameters, *states = oracle.inputs_of(arguments(dtype))
     with jax.enable_x64(dtype == "f64"):
@@ -138,8 +133,8 @@ def off(found: Found, dtype: Dtype, *, held: int, other: Found | None = None) ->
     worst = {}
     for name, x in found.items():
         each = (in_heads(name, np.asarray(y, np.float64)) for y in (x, wanted[name], kappa[name]))
-        of_tokens = name in ("y", "dx")
-        in_units = units(*each, u_c=u, u_out=u, floor=SMALLEST_NORMAL[dtype], **({"block": held} if of_tokens else {}))
+        block = held if name in ("y", "dx") else BLOCK
+        in_units = units(*each, u_c=u, u_out=u, floor=SMALLEST_NORMAL[dtype], block=block)
         worst[name] = float(in_units.max())
     return worst
 

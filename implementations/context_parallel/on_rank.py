@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from implementations.arithmetic import accumulation_dtype
-from implementations.causal_conv import causal_conv, documents
+from implementations.causal_conv import causal_conv
 from implementations.chunked import join, scan
 from implementations.context_parallel.affine import fold
 from implementations.context_parallel.exchange import all_gather_prefix
@@ -21,6 +21,7 @@ from implementations.context_parallel.ranks import Axes, permute
 from implementations.context_parallel.three_phase import local_pass, three_phase
 from implementations.context_parallel.two_phase import enter, two_phase
 from implementations.contract import Implementation
+from implementations.segments import changes, numbered
 from implementations.ut_inversion.substitution import substitution
 
 Call = Callable[..., tuple[Array, Array]]
@@ -83,9 +84,8 @@ def conv_on_rank(
     sent = permute(x[:, x.shape[1] - halo :], axes, hops)
     if segment_ids is not None:
         ids = permute(segment_ids[:, segment_ids.shape[1] - halo :], axes, hops)
-        document = documents(ids, segment_ids)
-        of_the_first = document[:, :halo] == document[:, halo : halo + 1]
-        sent = jnp.where(of_the_first[..., None], sent, 0)
+        document = numbered(changes(jnp.concatenate([ids, segment_ids[:, :1]], axis=1)))
+        sent = jnp.where((document[:, :halo] == document[:, halo:])[..., None], sent, 0)
     before = jnp.where(rank == 0, initial_state, sent)
     y, end = causal_conv(x, weight, before, segment_ids=segment_ids)
     return y, jax.lax.psum(jnp.where(rank == ranks - 1, end, 0), axes)
