@@ -37,9 +37,15 @@ Parameters = Mapping[str, Array]
 ConvState = Mapping[str, Array]
 Rule = Callable[..., tuple[Array, Array]]
 Convolution = Callable[..., tuple[Array, Array]]
+ReadOut = Callable[[Array, Array], Array]
 
 EPSILON = 1e-6  # inside the square root of both norms
 DTYPES = ("float64", "float32", "bfloat16")
+
+
+def read_out(o: Float[Array, "B T Hv V"], weight: Float[Array, "Hv V D"]) -> Float[Array, "B T D"]:
+    """The output projection, a sum over the heads."""
+    return einsum("bthv,hvd->btd", o, weight)
 
 
 def gated_delta_net(
@@ -52,6 +58,7 @@ def gated_delta_net(
     convolution: Convolution = causal_conv,
     segment_ids: Int[Array, "B T"] | None = None,
     mask: Bool[Array, "B T"] | None = None,
+    read_out: ReadOut = read_out,
 ) -> tuple[Float[Array, "B T D"], dict[str, Array], Float[Array, "B Hv K V"]]:
     """`(y, conv_state, recurrent_state)`: y in the dtype of x, and both states after the last token.
 
@@ -64,6 +71,7 @@ def gated_delta_net(
     - `segment_ids`: of documents that are packed into a row. Where given, both get it as a keyword.
     - `mask`: False for padding, wherever it lies (`implementations.layer_padding`). x may hold anything there, NaN too,
       and y is 0; ids of padding count for nothing. The rule gets zeros there, for g and beta too, and no mask.
+    - `read_out(o [B, T, Hv, V], weight [Hv, V, D]) -> y`: the output projection, where heads lie on several devices.
 
     Raises ValueError as `check_inputs` and `check_mask`, and as rule and convolution do.
     """
@@ -90,7 +98,7 @@ def gated_delta_net(
 
     o, recurrent_state = rule(q, k, v, g, beta, recurrent_state, **documents)
     o, z = (rounded(y.astype(wide.dtype), x.dtype) for y in (o, projected["z"]))
-    y = einsum("bthv,hvd->btd", gated_rms_norm(o, z, parameters["norm"]), parameters["out"].astype(wide.dtype))
+    y = read_out(gated_rms_norm(o, z, parameters["norm"]), parameters["out"].astype(wide.dtype))
     return without_padding(y.astype(x.dtype), mask), conv_state_after, recurrent_state
 
 
