@@ -10,7 +10,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from parity.layer.mistakes import MISTAKES, planted
+from parity.layer.mistake import planted
+from parity.layer.mistakes import MISTAKES
 from parity.layer.problem import Problem
 from parity.layer.run import AROUND, findings
 
