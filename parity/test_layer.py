@@ -12,7 +12,8 @@ from parity.layer import diagnosis
 from parity.layer.diagnosis import explain, resembling
 from parity.layer.in_bf16 import beyond_rounding
 from parity.layer.measure import as_held, blocks, limit_of
-from parity.layer.mistakes import BETA, LAYER, MISTAKES, G, Mistake, planted
+from parity.layer.mistake import LAYER, Mistake, planted
+from parity.layer.mistakes import BETA, MISTAKES, G
 from parity.layer.problem import PADDING, REGIMES, Problem, arguments, truth
 from parity.layer.run import AROUND, Around, answer, findings
 

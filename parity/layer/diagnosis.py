@@ -7,7 +7,8 @@ import numpy as np
 
 from oracles.gated_delta_net import QUANTITIES
 from parity.layer.measure import Pieces, limit_of, off
-from parity.layer.mistakes import MISTAKES, Mistake, planted
+from parity.layer.mistake import Mistake, planted
+from parity.layer.mistakes import MISTAKES
 from parity.layer.problem import Problem
 from parity.layer.run import Around, answer, findings
 
