@@ -344,5 +344,13 @@ def test_what_only_arrays_can_say_is_refused_when_they_come(mode):
         call(2, 4)
 
 
+def test_tokens_over_the_same_axes_in_another_order_are_refused_when_they_come():
+    layout = TWO_CONTEXT_AXES.layout("explicit")
+    parameters, _, *states = layout.inputs()
+    turned = parameters, PartitionSpec(None, layout.context[::-1]), *states
+    with pytest.raises(ValueError, match="each rank would hold the tokens of another"):
+        answers(layout, "f32", backward=False, lies=lambda specs: turned)
+
+
 def test_pieces_in_the_order_of_the_sequence_are_taken():
     DATA_CONTEXT_TENSOR.layout("automatic", rule=LOAD_BALANCED, piece_order=(0, 1, 2, 3))
