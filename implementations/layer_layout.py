@@ -214,8 +214,9 @@ def _check_convolution(layout: LayerLayout) -> None:
         return
     if convolution is causal_conv:
         raise ValueError(
-            f"causal_conv joins the state to the tokens, and where they lie over {layout.context} the compiler gathers "
-            f"the sequence for it: leave convolution out, which is halo_conv, or use gspmd_conv in mode 'automatic'"
+            f"causal_conv joins the state to the tokens, and where they lie over {layout.context} the compiler "
+            f"exchanges them all for it: leave convolution out, which is halo_conv, or use gspmd_conv in mode "
+            f"'automatic'"
         )
     if convolution is gspmd_conv and layout.mode != "automatic":
         raise ValueError(

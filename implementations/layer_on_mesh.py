@@ -6,7 +6,8 @@
   the sum over heads is told its own. Rule and convolution, whose pads, chunks and repeated heads have none, lie behind
   a border that states all axes: a `shard_map` inside of which a device has its own rows, tokens and heads.
 - manual: the program. All of the layer is inside one such `shard_map`; what its heads contribute to y a device adds to
-  what those of others do.
+  what those of others do. In bf16 each device rounds what it sends back to x and to weights before all add it, where
+  the other modes round the sum.
 """
 
 from collections.abc import Callable
@@ -86,10 +87,10 @@ def _explicit(layout: LayerLayout, *given: Any) -> Results:
 
 def _manual(layout: LayerLayout, *given: Any) -> Results:
     parameters, x, conv_state, recurrent_state, segment_ids = given
-    narrow = parameters, conv_state
+    narrow = parameters, x, conv_state
 
-    def on_device(wide: Any, x: Array, recurrent_state: Array, segment_ids: Any) -> Results:
-        parameters, conv_state = jax.tree.map(lambda x, like: x.astype(like.dtype), wide, narrow)
+    def on_device(wide: Any, recurrent_state: Array, segment_ids: Any) -> Results:
+        parameters, x, conv_state = jax.tree.map(lambda x, like: x.astype(like.dtype), wide, narrow)
         return gated_delta_net(
             *(parameters, x, conv_state, recurrent_state),
             rule=_rule(layout),
@@ -104,9 +105,9 @@ def _manual(layout: LayerLayout, *given: Any) -> Results:
 
     # What devices add up in the backward they add in the wide dtype. (XLA for CPUs also aborts on some sums in bf16.)
     wide = jax.tree.map(lambda x: x.astype(accumulation_dtype(x.dtype)), narrow)
-    of_wide = layout.parameters(), layout.conv_state()
-    in_specs = (of_wide, layout.tokens(), layout.recurrent_state(), layout.tokens())
-    return _border(layout, on_device, in_specs, layout.outputs())(wide, x, recurrent_state, segment_ids)
+    of_wide = layout.parameters(), layout.tokens(), layout.conv_state()
+    in_specs = (of_wide, layout.recurrent_state(), layout.tokens())
+    return _border(layout, on_device, in_specs, layout.outputs())(wide, recurrent_state, segment_ids)
 
 
 def _rule(layout: LayerLayout) -> Call:

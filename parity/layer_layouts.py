@@ -108,11 +108,18 @@ def program(layout: LayerLayout, layer: Layer, dtype: Dtype, backward: bool) -> 
     return jit_for_few_runs(outputs_and_gradients if backward else lambda inputs, cotangents: (call(*inputs), ()))
 
 
-def answers(layout: LayerLayout, dtype: Dtype, *, layer: Layer = layer_on_mesh, backward: bool = True) -> Found:
-    """`oracle.QUANTITIES`, or its outputs alone, as they lie on the mesh."""
+def answers(
+    layout: LayerLayout,
+    dtype: Dtype,
+    *,
+    layer: Layer = layer_on_mesh,
+    backward: bool = True,
+    lies: Callable[[Any], Any] = lambda specs: specs,
+) -> Found:
+    """`oracle.QUANTITIES`, or its outputs alone, as they lie on the mesh; `lies` says where inputs do."""
     x, parameters, *states = oracle.inputs_of(arguments(dtype))
     with jax.enable_x64(dtype == "f64"):
-        inputs = jax.device_put((parameters, x, *states), layout.shardings(layout.inputs()))
+        inputs = jax.device_put((parameters, x, *states), layout.shardings(lies(layout.inputs())))
         cotangents = jax.device_put(oracle.cotangents_of(arguments(dtype)), layout.shardings(layout.outputs()))
         (y, after, state), gradients = program(layout, layer, dtype, backward)(inputs, cotangents)
     found = {"y": y, **{f"final_conv_state_{name}": after[name] for name in after}, "final_recurrent_state": state}

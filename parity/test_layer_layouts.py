@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import jaxtyping
 import numpy as np
 import pytest
+from jax.sharding import PartitionSpec
 
 from implementations.causal_conv import causal_conv
 from implementations.chunked import CHUNKED
@@ -96,7 +97,7 @@ def differing_bits(found, other):
 # Mistakes that must be seen
 
 ON_MESH, ON_RANK = "implementations.layer_on_mesh", "implementations.context_parallel.on_rank"
-CAST = "parameters, conv_state = jax.tree.map(lambda x, like: x.astype(like.dtype), wide, narrow)\n"
+CAST = "parameters, x, conv_state = jax.tree.map(lambda x, like: x.astype(like.dtype), wide, narrow)\n"
 OF_THE_FIRST = "{name}=jax.lax.all_gather(parameters['{name}'], layout.tensor, tiled=True)[: len(parameters['{name}'])]"
 
 # The mode, the edit, and the outputs that are wrong; the others are right.
@@ -167,7 +168,7 @@ LENGTHS = (4 * 26, 8 * 26)  # no other size is one of these, or a rank's part of
 
 
 @cache
-def exchanged(mode, tokens, *, backward):
+def exchanged(mode, tokens, *, backward, layer=layer_on_mesh):
     """Of arrays, one by one: what one device holds after each collective, and between how many devices it is."""
     layout = FOUR_RANKS.layout(mode)
     x = jax.ShapeDtypeStruct((B, tokens, SIZES.D), jnp.float32)
@@ -180,7 +181,7 @@ def exchanged(mode, tokens, *, backward):
         )
         for some, specs in ((inputs, layout.inputs()), (inputs[1:], layout.outputs()))
     )
-    compiled = program(layout, layer_on_mesh, "f32", backward).lower(inputs, cotangents).compile()
+    compiled = program(layout, layer, "f32", backward).lower(inputs, cotangents).compile()
     found = collectives(compiled.as_text())
     assert all(each.times == 1 for each in found)
     return Counter((each.kind, shape, each.links) for each in found for shape in each.shapes)
@@ -214,6 +215,22 @@ def permuted(backward):
     halos["collective-permute", (B, W - 1, Hk * K // 2), 6] += 2 * times
     maps = {("collective-permute", (B, Hv // 2, K, size), 8): 3 * times for size in (K, V)}
     return dict(halos) | maps
+
+
+def test_a_sequence_that_is_exchanged_would_be_seen():
+    """As for the convolution of one device, which joins the state to the tokens."""
+    mine = "partial(layout.convolution or halo_conv, **ranks) if layout.context else causal_conv"
+    planted = edited(f"{ON_MESH}:layer_on_mesh", Edit(ON_MESH, mine, "causal_conv"))
+    found = exchanged("automatic", LENGTHS[0], backward=False, layer=planted)
+    assert any(LENGTHS[0] // 4 in shape for kind, shape, _ in found if kind != "all-reduce")
+
+
+def test_what_comes_whole_is_moved_to_where_it_should_lie():
+    """A_log and dt_bias onto the heads, among others: in types that do not fit nothing would be moved for them."""
+    layout = DATA_CONTEXT_TENSOR.layout("explicit")
+    found = answers(layout, "f32", backward=False)
+    whole = answers(layout, "f32", backward=False, lies=lambda specs: jax.tree.map(lambda _: PartitionSpec(), specs))
+    assert differing_bits(whole, found) == []
 
 
 # What is refused, in which words
@@ -263,7 +280,7 @@ REFUSED = {
     ),
     "a convolution that must see all tokens": (
         {"convolution": causal_conv},
-        "the compiler gathers the sequence for it: leave convolution out",
+        "the compiler exchanges them all for it: leave convolution out",
     ),
     "a halo where there are no ranks": ({"context": (), "rule": CHUNKED, "convolution": halo_conv}, "leave it out"),
     "a rule whose ranks are its own, where all axes are manual": (
@@ -325,6 +342,14 @@ def test_what_only_arrays_can_say_is_refused_when_they_come(mode):
         call(2, 9)
     with pytest.raises(ValueError, match="each rank must hold at least the W - 1 = 3 tokens"):
         call(2, 4)
+
+
+def test_tokens_over_the_same_axes_in_another_order_are_refused_when_they_come():
+    layout = TWO_CONTEXT_AXES.layout("explicit")
+    parameters, _, *states = layout.inputs()
+    turned = parameters, PartitionSpec(None, layout.context[::-1]), *states
+    with pytest.raises(ValueError, match="each rank would hold the tokens of another"):
+        answers(layout, "f32", backward=False, lies=lambda specs: turned)
 
 
 def test_pieces_in_the_order_of_the_sequence_are_taken():

@@ -53,7 +53,7 @@ def outputs_and_gradients(function, inputs):
 
 
 @with_and_without_documents
-@pytest.mark.parametrize("rule", [TWO_PHASE, THREE_PHASE, VARIANTS[1]], ids=lambda rule: rule.name)
+@pytest.mark.parametrize("rule", [TWO_PHASE, THREE_PHASE, VARIANTS[1]], ids=["fold", "local_pass", "fold_ring"])
 @pytest.mark.usefixtures("x64")
 def test_the_rule(rule, segment_ids, inputs):
     call = on_four(partial(on_rank(rule), chunk_size=4), (*[OF_TOKENS] * 5, OF_ALL), segment_ids)
