@@ -27,10 +27,10 @@ def _check(found):
 
 def cases(pieces):
     return pytest.mark.parametrize(
-        ("around", "problem", "lengths"),
+        ("around", "problem", "lengths", "dtype"),  # the last is for a TPU, to say what it cannot do
         [
             pytest.param(
-                AROUND[name], Problem(regime, dtype), PIECES[how], id=f"{name}-{dtype}-{how}_in_{regime}-three"
+                AROUND[name], Problem(regime, dtype), PIECES[how], dtype, id=f"{name}-{dtype}-{how}_in_{regime}-three"
             )
             for name, dtype in (("chunked", "f64"), ("chunked", "f32"), ("chunked", "bf16"), ("sequential", "f32"))
             for regime in ("typical", "long_memory")
@@ -41,7 +41,7 @@ def cases(pieces):
 
 @pytest.mark.gate
 @cases(PIECES)
-def test_a_sequence_in_pieces_is_within_the_limits_of_the_whole(around, problem, lengths):
+def test_a_sequence_in_pieces_is_within_the_limits_of_the_whole(around, problem, lengths, dtype):
     _check(in_pieces(around, problem, lengths))
 
 

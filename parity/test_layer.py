@@ -48,14 +48,16 @@ def _id(name: str, problem: Problem, quantity: str) -> str:
 
 @pytest.mark.gate
 @pytest.mark.parametrize(
-    ("around", "problem", "quantity"),
+    ("around", "problem", "quantity", "dtype", "ranks"),  # the last two are for a TPU, to say what it cannot do
     [
-        pytest.param(AROUND[name], problem, quantity, id=_id(name, problem, quantity))
+        pytest.param(
+            AROUND[name], problem, quantity, problem.dtype, AROUND[name].ranks, id=_id(name, problem, quantity)
+        )
         for name, problem in CASES
         for quantity in QUANTITIES
     ],
 )
-def test_every_quantity_is_within_its_limit(around, problem, quantity):
+def test_every_quantity_is_within_its_limit(around, problem, quantity, dtype, ranks):
     finding = findings(around, problem)[quantity]
     if not finding.passes:
         first = _explained.setdefault((around, problem), quantity)
