@@ -55,9 +55,12 @@ class CompilationScheduling(LoadGroupScheduling):
 
 
 def compilation(nodeid: str) -> str | None:
-    """Implementation, dtype, shape and ranks of a test whose parameter is a case or an item of the gate; else None."""
+    """Implementation, dtype, shape, ranks and whether rows are packed, of a test whose parameter is a case or an item of
+    the gate; else None.
+    """
     case = _CASE.search(nodeid)
-    return f"{case[1]}-{case[2]}-{case[3] or 1}ranks" if case else None
+    packed = "-packed" if case and "_packed_" in case[0] else ""
+    return f"{case[1]}-{case[2]}-{case[3] or 1}ranks{packed}" if case else None
 
 
 def states(nodeid: str) -> int:
