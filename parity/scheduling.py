@@ -55,8 +55,8 @@ class CompilationScheduling(LoadGroupScheduling):
 
 
 def compilation(nodeid: str) -> str | None:
-    """Implementation, dtype, shape, ranks and whether rows are packed, of a test whose parameter is a case or an item of
-    the gate; else None.
+    """Implementation, dtype, shape, ranks and whether rows are packed, of a test whose parameter is a case or an item
+    of the gate; else None.
     """
     case = _CASE.search(nodeid)
     packed = "-packed" if case and "_packed_" in case[0] else ""
