@@ -16,6 +16,7 @@ from parity.layer.mistake import LAYER, Mistake, planted
 from parity.layer.mistakes import BETA, MISTAKES, G
 from parity.layer.problem import PADDING, REGIMES, Problem, arguments, truth
 from parity.layer.run import AROUND, Around, answer, findings
+from parity.report.accuracy import Record
 
 # Each row is a program, but for packing and padding, which are one more each. Which rule at which sizes: every rule and
 # every size is met, and no rule depends on the sizes around it.
@@ -57,8 +58,23 @@ def _id(name: str, problem: Problem, quantity: str) -> str:
         for quantity in QUANTITIES
     ],
 )
-def test_every_quantity_is_within_its_limit(around, problem, quantity, dtype, ranks):
+def test_every_quantity_is_within_its_limit(around, problem, quantity, dtype, ranks, record, request):
     finding = findings(around, problem)[quantity]
+    record(
+        Record(
+            f"layer_of_{around.name}",
+            dtype,
+            quantity,
+            request.node.callspec.id,
+            arithmetic=dtype,
+            units=finding.units,
+            regime=problem.regime,
+            limit=finding.limit,
+            limit_row=finding.limit_row,
+            relative_error=finding.relative_error,
+            passes=finding.passes,
+        )
+    )
     if not finding.passes:
         first = _explained.setdefault((around, problem), quantity)
         why = explain(around, problem) if first == quantity else f"(explained at {first})"

@@ -5,6 +5,10 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 
+from oracles.gated_delta_net import QUANTITIES as OF_LAYER
+from oracles.gated_delta_rule import QUANTITIES as OF_RULE
+from parity.precision import DTYPES
+
 COLUMNS = (
     "implementation",
     "dtype",
@@ -91,10 +95,8 @@ def table(records: Iterable[Record]) -> list[Row]:
     groups: dict[tuple[str, str, str], list[Record]] = {}
     for record in sorted(records, key=lambda r: r.item):
         groups.setdefault((record.implementation, record.dtype, record.quantity), []).append(record)
-    order = {
-        q: i for i, q in enumerate(("f64", "f32", "bf16", "o", "final_state", "dq", "dk", "dv", "dg", "dbeta", "dh0"))
-    }
-    return [_row(*key, groups[key]) for key in sorted(groups, key=lambda k: (k[0], order[k[1]], order[k[2]]))]
+    names = (*DTYPES, *OF_RULE, *OF_LAYER)
+    return [_row(*key, groups[key]) for key in sorted(groups, key=lambda k: (k[0], *map(names.index, k[1:])))]
 
 
 def _row(implementation: str, dtype: str, quantity: str, records: list[Record]) -> Row:
