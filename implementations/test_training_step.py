@@ -1,0 +1,54 @@
+"""The step of AdamW: the same with its state divided, and in microbatches; its state does lie where it is said to."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from jax.sharding import AxisType, Mesh, PartitionSpec
+
+from implementations.training_step import EveryDevice, Zero1, start, step
+
+PARAMETERS = {"weight": jnp.linspace(-1, 1, 12).reshape(3, 4), "scale": jnp.ones(3)}
+BATCH = (jnp.sin(jnp.arange(24.0)).reshape(8, 3), jnp.cos(jnp.arange(32.0)).reshape(8, 4))
+
+
+def loss(parameters, batch):
+    x, wanted = batch
+    return jnp.mean(((parameters["scale"] * x) @ parameters["weight"] - wanted) ** 2)
+
+
+def two_steps(state, accumulation=1):
+    optimizer = optax.adamw(1e-2)
+
+    def steps(parameters):
+        carry = parameters, start(optimizer, parameters, state)
+        for _ in range(2):
+            *carry, value = step(loss, optimizer, *carry, BATCH, accumulation=accumulation, state=state)
+        return *carry, value
+
+    return jax.jit(steps)(PARAMETERS)
+
+
+def mesh():
+    return Mesh(np.array(jax.devices()[:2]), ("data",), axis_types=(AxisType.Auto,))
+
+
+@pytest.mark.parametrize("accumulation", [1, 2, 8])
+@pytest.mark.parametrize("divided", [False, True])
+def test_it_is_the_same_step(divided, accumulation):
+    found = two_steps(Zero1(mesh()) if divided else EveryDevice(), accumulation)
+    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=2e-5), found, two_steps(EveryDevice()))
+
+
+def test_each_device_holds_its_part_of_the_moments_and_all_parameters():
+    parameters, (adam, *_), _ = two_steps(Zero1(mesh()))
+    for moments in (adam.mu, adam.nu):
+        assert moments["weight"].sharding.spec == PartitionSpec(None, "data")
+        assert moments["scale"].sharding.is_fully_replicated  # two devices do not divide three
+    assert all(x.sharding.is_fully_replicated for x in jax.tree.leaves(parameters))
+
+
+def test_rows_that_cannot_be_divided_are_refused():
+    with pytest.raises(ValueError, match="multiple of the 3 accumulation steps; got 8"):
+        two_steps(EveryDevice(), accumulation=3)
