@@ -69,11 +69,14 @@ def test_other_kernels(name: str, dtype: str, values: str, width: int) -> None:
 
 
 @pytest.mark.gate
-@pytest.mark.ranks(4)
 @each_value
 @pytest.mark.parametrize("dtype", ["f64", "bf16"])
 @pytest.mark.parametrize("packing", PACKINGS)
-@pytest.mark.parametrize(("convolution", "ranks"), [(causal_conv, None), (halo_conv, 4), (halo_conv, 8)])
+@pytest.mark.parametrize(
+    ("convolution", "ranks"),
+    [(causal_conv, None), (halo_conv, 4), (halo_conv, 8)],
+    ids=["causal_conv-one_device", "halo_conv-4ranks", "halo_conv-8ranks"],
+)
 def test_packed_documents(convolution: Convolution, ranks: int | None, packing: str, dtype: str, values: str) -> None:
     _check(measured(convolution, dtype, values, ranks=ranks, packing=packing), dtype)
 

@@ -97,7 +97,7 @@ def test_maps_and_states_are_exchanged_in_f32_where_inputs_are_bf16(inputs):
     ("kernel", "says"),
     [
         (TWO_PHASE, "two_phase is context parallel already"),
-        (replace(CHUNKED, traceable=False, vjp=lambda *x, scale, chunk_size: x[:6]), "chunked cannot be traced by jax"),
+        (replace(CHUNKED, traceable=False, vjp=lambda *x, **keywords: x[:6]), "chunked cannot be traced by jax"),
     ],
 )
 def test_what_cannot_become_context_parallel_is_refused(kernel, says):

@@ -10,6 +10,7 @@ import pytest
 
 from parity.faults.catalogue import CATALOGUE, NULL_MODELS
 from parity.faults.invisible import INVISIBLE
+from parity.layer.mistakes import MISTAKES
 
 ROOT = Path(__file__).parents[2]
 
@@ -27,7 +28,7 @@ def wrong(*inputs, scale, chunk_size):
     o, final_state = chunked(*inputs, scale=scale, chunk_size=chunk_size)
     return o, final_state.at[0, 0].set(0.0)
 
-WRONG = replace(CHUNKED, name="wrong", call=wrong)
+WRONG = replace(CHUNKED, name="wrong", call=wrong, packed=False)
 
 compiled = jax.jit(chunked, static_argnames=("scale", "chunk_size"))
 
@@ -41,7 +42,9 @@ def call(*inputs, scale, chunk_size):
 def vjp(*arguments, scale, chunk_size):
     return tuple(np.asarray(x) for x in gradients(*arguments, scale=scale, chunk_size=chunk_size))
 
-FOREIGN = replace(CHUNKED, name="foreign", call=call, vjp=vjp, traceable=False, arithmetic={"f32": "f32"})
+FOREIGN = replace(
+    CHUNKED, name="foreign", call=call, vjp=vjp, traceable=False, packed=False, arithmetic={"f32": "f32"}
+)
 """
 
 
@@ -66,7 +69,8 @@ def _names(done: subprocess.CompletedProcess[str]) -> set[str]:
 
 def test_faults_selects_all_faults_and_nothing_else() -> None:
     names = _names(_pytest("--faults", "--collect-only", "-q"))
-    assert names == {x.name for x in (*CATALOGUE, *NULL_MODELS, *INVISIBLE)}
+    of_steps = {"recurrent_state_not_handed_over", "conv_state_not_handed_over", "recurrent_state_in_bf16"}
+    assert names == {x.name for x in (*CATALOGUE, *NULL_MODELS, *INVISIBLE)} | MISTAKES.keys() | of_steps
     assert _names(_pytest("-m", "faults", "--collect-only", "-q")) == names
 
 

@@ -47,7 +47,7 @@ def pytest_cmdline_main(config: pytest.Config) -> int | None:
         print(f"pytest --tpu: {error}", file=sys.stderr)
         return 1
     config.stash[CHIPS] = chips
-    config.stash[FREE] = list(chips.names)
+    config.stash[FREE] = [*reversed(chips.names)]
     asked = config.option.numprocesses
     config.stash[ASKED] = asked if isinstance(asked, int) else 1
     config.option.maxprocesses = min(config.option.maxprocesses or len(chips.names), len(chips.names))
@@ -83,7 +83,7 @@ def pytest_configure_node(node: Any) -> None:
     if _workers(node.config) == 1:
         node.workerinput[CHIP] = None
     elif node.config.stash[FREE]:
-        node.workerinput[CHIP] = node.config.stash[FREE].pop(0)
+        node.workerinput[CHIP] = node.config.stash[FREE].pop()  # what was freed last is that of the one that ended
     else:
         chips = len(node.config.stash[CHIPS].names)
         raise pytest.UsageError(f"--tpu: a chip belongs to one process, and all {chips} have theirs; use -n, not --tx")
