@@ -218,6 +218,8 @@ def test_what_does_not_fit_together_is_refused(change, message):
 
 
 def test_rows_of_padding_may_have_one_slot():
-    run = lambda conv_state, recurrent_state: (recurrent_state, conv_state, recurrent_state)  # noqa: E731
+    def run(conv_state, recurrent_state):
+        return (recurrent_state, conv_state, recurrent_state)
+
     _, *after = in_slots(run, *tables(), slots_of(-1, -1), jnp.array([False, False]))
     assert equal(after, tables())

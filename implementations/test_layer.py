@@ -52,7 +52,10 @@ def drawn(sizes, tokens=T, dtype=jnp.float64, rows=B, seed=0):
 def by_definition(parameters, x, conv_state, recurrent_state):
     """Token by token, in NumPy."""
     p, rows, h, W = parameters, dict(conv_state), recurrent_state, parameters["conv_q"].shape[-1]
-    silu = lambda y: y / (1 + np.exp(-y))  # noqa: E731
+
+    def silu(y):
+        return y / (1 + np.exp(-y))
+
     y = np.zeros_like(x)
     for t in range(x.shape[1]):
         for n in "qkv":
@@ -222,7 +225,10 @@ def test_gates_of_a_model_in_bf16_are_not_rounded_to_bf16():
 def test_tokens_of_a_model_in_bf16_are_rounded_once_before_the_convolution_and_once_behind_it():
     """So that in f64, with these two, the rule gets the same, but for the few that lie between two numbers of bf16."""
     inputs, (p, x, conv_state, _) = in_bf16()
-    silu = lambda y: y / (1 + np.exp(-y))  # noqa: E731
+
+    def silu(y):
+        return y / (1 + np.exp(-y))
+
     for name, found in zip("qkv", rule_inputs(inputs)[:3], strict=True):
         tokens = np.concatenate([conv_state[name], bf16(np.tensordot(x, p[name], 1))], axis=1)
         y = silu(sum(p["conv_" + name][..., j] * tokens[:, j : j + x.shape[1]] for j in range(4)))

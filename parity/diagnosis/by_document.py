@@ -4,6 +4,7 @@ import numpy as np
 
 from oracles.gated_delta_rule import GRADIENTS, OUTPUTS
 from oracles.segments import numbered
+from parity.diagnosis.by_place import is_wrong
 from parity.diagnosis.distance import from_truth, results
 from parity.run import IN_VJP, REPLICATED, run
 from parity.verdict import Verdict
@@ -11,7 +12,7 @@ from parity.verdict import Verdict
 
 def read(verdict: Verdict) -> str:
     """One sentence; empty where a row is one document, and where no quantity of tokens is wrong."""
-    wrong = [q for q in dict.fromkeys(q for _, q in verdict.findings) if q not in REPLICATED and _is_wrong(verdict, q)]
+    wrong = [q for q in dict.fromkeys(q for _, q in verdict.findings) if q not in REPLICATED and is_wrong(verdict, q)]
     ids = verdict.case.problem.segment_ids
     if ids is None or not wrong:
         return ""
@@ -33,10 +34,6 @@ def read(verdict: Verdict) -> str:
         else ("the state of one document reaches the next, or is lost in the wrong place")
     )
     return f"    {of}, and in no row the {which}: {what}"
-
-
-def _is_wrong(verdict: Verdict, quantity: str) -> bool:
-    return any(not (f.passes or f.failure) for (_, name), f in verdict.findings.items() if name == quantity)
 
 
 def _by_token(verdict: Verdict, quantities: list[str]) -> np.ndarray:

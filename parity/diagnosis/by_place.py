@@ -53,7 +53,7 @@ class Places:
 
 def read(verdict: Verdict) -> str:
     """A sentence a line; empty where no part of the answer is right."""
-    wrong = [quantity for quantity in QUANTITIES if _is_wrong(verdict, quantity)]
+    wrong = [quantity for quantity in QUANTITIES if is_wrong(verdict, quantity)]
     if not wrong:
         return ""
     read_from = [quantity for quantity in wrong if quantity in OUTPUTS] or wrong
@@ -65,7 +65,7 @@ def read(verdict: Verdict) -> str:
     return "\n".join(f"    {line}" for line in lines if line)
 
 
-def _is_wrong(verdict: Verdict, quantity: str) -> bool:
+def is_wrong(verdict: Verdict, quantity: str) -> bool:
     """Measured, and wrong on some rank."""
     return any(not (f.passes or f.failure) for (_, name), f in verdict.findings.items() if name == quantity)
 
