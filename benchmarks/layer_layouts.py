@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from oracles.gated_delta_net import GRADIENTS, OUTPUTS
 from parity.devices import simulate
-from parity.layer_layouts import DATA_CONTEXT_TENSOR, T, answers, off, relative
+from parity.layer_layouts import DATA_CONTEXT_TENSOR, answers, off, relative
 
 MODES = ("automatic", "explicit", "manual")
 THEIRS = "3.1e-05"  # of the loss, at most, over 20 steps, explicit against automatic
@@ -31,7 +31,7 @@ def main() -> None:
         alone, both = relative(forward[mode], forward["automatic"]), relative(found[mode], found["automatic"])
         worst = max(GRADIENTS, key=both.__getitem__)
         outputs = [max(some[name] for name in OUTPUTS) for some in (alone, both)]
-        units = off(found[mode], "f32", held=T // layouts[mode].ranks)
+        units = off(found[mode], "f32", layouts[mode])
         name = max(units, key=units.__getitem__)
         figures = " | ".join(f"{x:.1e}" if x else "0" for x in (*outputs, both[worst]))
         print(f"| {mode} | {figures} | {worst if both[worst] else ''} | {units[name]:.2f}, {name} |", flush=True)

@@ -26,7 +26,14 @@ from implementations.segments import check_segment_ids
 
 Dtype = Literal["f64", "f32", "bf16"]
 Feature = Literal[
-    "gradients", "grouped_heads", "unequal_head_sizes", "ragged", "beta_above_one", "several_axes", "other_axes"
+    "gradients",
+    "grouped_heads",
+    "unequal_head_sizes",
+    "ragged",
+    "beta_above_one",
+    "several_axes",
+    "other_axes",
+    "manual_axes",
 ]
 
 FEATURES: frozenset[str] = frozenset(get_args(Feature))
@@ -63,8 +70,9 @@ class Implementation:
       state (`implementations.segments`).
     - `supports`: `gradients`, `grouped_heads` (Hv > Hk), `unequal_head_sizes` (K != V), `ragged` (the tokens of a
       rank are not a multiple of the chunk), `beta_above_one`, `several_axes` (`axes` names more than one axis),
-      `other_axes` (rows and heads are sharded over axes that `axes` does not name). What is left out is reported as not
-      applicable.
+      `other_axes` (rows and heads are sharded over axes that `axes` does not name), `manual_axes` (inside a caller's
+      `shard_map` over all axes of the mesh, with `check_vma=False`, `call` takes and returns what one rank holds). What
+      is left out is reported as not applicable.
     - `vjp`: gradients that do not come from `jax.vjp`:
       `vjp(q, k, v, g, beta, initial_state, do, dfinal_state, *, scale, chunk_size) -> (dq, dk, dv, dg, dbeta, dh0)`,
       with the keywords of a mesh too where context parallel.

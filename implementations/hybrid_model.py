@@ -12,12 +12,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import PartitionSpec
 from jaxtyping import Array, Float, Int
 
 from implementations.arithmetic import einsum
-from implementations.causal_conv import causal_conv
-from implementations.layer import Convolution, Rule, gated_delta_net
 from implementations.layer_sizes import PARAMETERS, sizes_of, zero_states
 
 Parameters = Mapping[str, Any]
@@ -80,8 +77,9 @@ def block(parameters: Parameters, x: Float[Array, "B T D"], mixer: Any, pin: Any
     return pin(x + pin(mlp(parameters["mlp"], normed, pin), "of the mlp"), "after")
 
 
-def gated_delta_net_with(rule: Rule, convolution: Convolution = causal_conv) -> LinearAttention:
-    """The layer of `layer.py`, its rule and convolution bound to a mesh or to none.
+def with_trained_state(net: Callable[..., tuple[Array, Any, Array]]) -> LinearAttention:
+    """`net(parameters, x, conv_state, recurrent_state)`, which is `layer.gated_delta_net` or `layer_on_mesh` with all
+    else bound, from a state of the layer's own.
 
     Its parameters are those of the layer, and "initial_state" `[Hv, K, V]`, a trained state that enters every row.
     (From zeros the read of token 0 is a multiple of its v, which the gated norm makes a matter of the sign of q . k.)
@@ -91,22 +89,15 @@ def gated_delta_net_with(rule: Rule, convolution: Convolution = causal_conv) -> 
         of_layer = {name: parameters[name] for name in PARAMETERS}
         conv_state, like = zero_states(sizes_of(of_layer), x.shape[0], x.dtype)
         entering = jnp.broadcast_to(parameters["initial_state"], like.shape)
-        states = jax.tree.map(partial(with_rows_of, x), (conv_state, entering))
-        return gated_delta_net(of_layer, x, *states, rule=rule, convolution=convolution)[0]
+        return net(of_layer, x, conv_state, entering)[0]
 
     return linear_attention
-
-
-def with_rows_of(x: Array, state: Array) -> Array:
-    """`state` with its rows where those of x lie: explicit axes want it said, and automatic ones have no layout yet."""
-    rows = jax.typeof(x).sharding.spec[0]
-    return state if rows is None else jax.sharding.reshard(state, PartitionSpec(rows))
 
 
 def causal_attention(parameters: Parameters, x: Float[Array, "B T D"], *, pin: Any) -> Float[Array, "B T D"]:
     """Softmax attention of each token to itself and those before it.
 
-    Where T lies over ranks the queries stay there, and XLA gathers keys and values.
+    Where T lies over ranks the queries stay there, and keys and values are gathered, by XLA or by a `pin`.
     """
     q, k, v = (pin(einsum("btd,dhk->bthk", x, parameters[name]), name) for name in ("q", "k", "v"))
     scores = einsum("bthk,bshk->bths", q, k) * q.shape[-1] ** -0.5

@@ -22,9 +22,9 @@ from jaxtyping import Array
 
 from implementations.causal_conv import causal_conv
 from implementations.context_parallel.gspmd_conv import gspmd_conv
-from implementations.context_parallel.halo_conv import halo_conv
-from implementations.context_parallel.on_rank import on_rank
-from implementations.context_parallel.ranks import Axes, check_layout, check_ranks, check_sequence_order
+from implementations.context_parallel.halo_conv import check_halo, halo_conv
+from implementations.context_parallel.pieces import check_sequence_order, order_of
+from implementations.context_parallel.ranks import Axes, check_layout, check_ranks
 from implementations.contract import Implementation
 from implementations.layer import Convolution, Parameters
 from implementations.layer_sizes import CONV_STATE, PARAMETERS, Sizes, sizes_of
@@ -46,7 +46,7 @@ class LayerLayout:
     - `rule`: context parallel where there are axes `context`, and only there.
     - `convolution`: under the contract of `halo_conv` where there are axes `context`, and of `causal_conv` elsewhere;
       None is that one.
-    - `piece_order`: which piece of the sequence lies where along T (`load_balanced`).
+    - `piece_order`: which piece of the sequence lies where along T, for `load_balanced`; x, y and `segment_ids` lie so.
 
     Raises ValueError on what cannot work, and says why and what to use instead.
     """
@@ -125,11 +125,8 @@ class LayerLayout:
         if self.context:
             check_ranks(tokens, self.mesh, self.context)
             check_layout(self.context, x=x, segment_ids=segment_ids)
-        if self.ranks > 1 and tokens // self.ranks < self.sizes.W - 1:
-            raise ValueError(
-                f"each rank must hold at least the W - 1 = {self.sizes.W - 1} tokens that the next one needs before "
-                f"its own; got T / R = {tokens} / {self.ranks}: use fewer ranks or longer sequences"
-            )
+            held = tokens // self.ranks
+            check_halo(self.sizes.W, order_of(self.piece_order, self.ranks, held=held), self.ranks, held=held)
 
     def _over_heads(self, axes: Sequence[str]) -> PartitionSpec:
         return PartitionSpec(*(self.tensor if axis in ("Hk", "Hv") else None for axis in axes))
@@ -196,18 +193,16 @@ def _check_rule(layout: LayerLayout) -> None:
             f"{rule.name} does not support other_axes, and rows or heads lie over {beside}: "
             f"use a mesh of context axes alone, or a rule that supports them"
         )
-    if layout.mode != "automatic" and layout.context and on_rank(rule) is None:
+    if layout.mode != "automatic" and layout.context and "manual_axes" not in rule.supports:
         raise ValueError(
-            f"in mode {layout.mode!r} the rule is called where all axes are manual, and {rule.name} makes those of its "
-            f"ranks manual itself, which jax refuses a second time: use mode 'automatic', or a rule that is a map and "
-            f"an exchange, as two_phase and three_phase are"
+            f"in mode {layout.mode!r} the rule is called where all axes are manual, and {rule.name} does not support "
+            f"manual_axes: where it makes those of its ranks manual itself jax refuses it, for they are so already. "
+            f"Use mode 'automatic', or a rule that supports them, as two_phase does"
         )
 
 
 def _check_convolution(layout: LayerLayout) -> None:
     convolution = layout.convolution
-    if layout.piece_order is not None and layout.context:
-        _check_pieces(layout.rule, layout.piece_order)
     if not layout.context or convolution is None:
         if convolution in (halo_conv, gspmd_conv):
             raise ValueError("this convolution is for tokens over context axes, and there are none: leave it out")
@@ -218,6 +213,8 @@ def _check_convolution(layout: LayerLayout) -> None:
             f"exchanges them all for it: leave convolution out, which is halo_conv, or use gspmd_conv in mode "
             f"'automatic'"
         )
+    if convolution is gspmd_conv and layout.piece_order is not None:
+        _check_pieces(layout.piece_order)
     if convolution is gspmd_conv and layout.mode != "automatic":
         raise ValueError(
             f"gspmd_conv leaves the halo to the compiler's partitioner, which has no say over axes that are "
@@ -231,15 +228,14 @@ def _check_convolution(layout: LayerLayout) -> None:
         )
 
 
-def _check_pieces(rule: Implementation, piece_order: Sequence[int]) -> None:
-    """`rule` is load balanced, or the order that of the sequence."""
+def _check_pieces(piece_order: Sequence[int]) -> None:
+    """The order is that of the sequence."""
     try:
         check_sequence_order(piece_order)
     except ValueError:
         raise ValueError(
-            f"{rule.name} takes the pieces {tuple(piece_order)} as they lie, and the convolution in front of it does "
-            f"not: its halo comes from the rank before, which in load-balanced (zigzag) order is not what comes before "
-            f"in the sequence; y would be wrong at the first tokens of each piece, and nothing would say so. Lay the "
-            f"tokens out in sequence order around the layer, with piece_order=None, or give a convolution that knows "
-            f"the order around the rule alone"
+            f"gspmd_conv takes the tokens before a token from where they lie, and of the pieces {tuple(piece_order)} "
+            f"what lies before in load-balanced (zigzag) order is not what comes before in the sequence; y would be "
+            f"wrong at the first tokens of each piece, and nothing would say so. Leave convolution out, which "
+            f"exchanges the halo of each piece, or lay the tokens out in sequence order, with piece_order=None"
         ) from None

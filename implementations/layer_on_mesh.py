@@ -22,7 +22,6 @@ from jaxtyping import Array, Float, Int
 from implementations.arithmetic import accumulation_dtype
 from implementations.causal_conv import causal_conv
 from implementations.context_parallel.halo_conv import halo_conv
-from implementations.context_parallel.on_rank import conv_on_rank, on_rank
 from implementations.layer import ConvState, Parameters, check_inputs, gated_delta_net
 from implementations.layer import read_out as sum_over_heads
 from implementations.layer_layout import LayerLayout
@@ -52,14 +51,7 @@ def layer_on_mesh(
 
 def _automatic(layout: LayerLayout, *given: Any) -> Results:
     *inputs, segment_ids = _placed(layout, jax.lax.with_sharding_constraint, given)
-    ranks: dict[str, Any] = {"mesh": layout.mesh, "axes": layout.context} if layout.context else {}
-    order = {} if layout.piece_order is None else {"piece_order": layout.piece_order}
-    results = gated_delta_net(
-        *inputs,
-        rule=partial(layout.rule.call, scale=None, chunk_size=layout.chunk_size, **ranks, **order),
-        convolution=partial(layout.convolution or halo_conv, **ranks) if layout.context else causal_conv,
-        segment_ids=segment_ids,
-    )
+    results = gated_delta_net(*inputs, rule=_rule(layout), convolution=_convolution(layout), segment_ids=segment_ids)
     return jax.lax.with_sharding_constraint(results, layout.shardings(layout.outputs()))
 
 
@@ -111,15 +103,19 @@ def _manual(layout: LayerLayout, *given: Any) -> Results:
 
 
 def _rule(layout: LayerLayout) -> Call:
-    """Of what one device holds, where all axes are manual."""
-    keywords: dict[str, Any] = {"axes": layout.context} if layout.context else {}
-    call = on_rank(layout.rule) if layout.context else layout.rule.call
-    assert call is not None  # or the layout would have refused it
-    return partial(call, scale=None, chunk_size=layout.chunk_size, **keywords)
+    """Of global arrays, or of what one device holds where all axes are manual."""
+    return partial(layout.rule.call, scale=None, chunk_size=layout.chunk_size, **_ranks(layout))
 
 
 def _convolution(layout: LayerLayout) -> Call:
-    return partial(conv_on_rank, axes=layout.context) if layout.context else causal_conv
+    return partial(layout.convolution or halo_conv, **_ranks(layout)) if layout.context else causal_conv
+
+
+def _ranks(layout: LayerLayout) -> dict[str, Any]:
+    if not layout.context:
+        return {}
+    order = {} if layout.piece_order is None else {"piece_order": layout.piece_order}
+    return {"mesh": layout.mesh, "axes": layout.context, **order}
 
 
 def _behind_a_border(layout: LayerLayout, call: Call, in_specs: tuple[Any, ...], out_specs: Any) -> Call:

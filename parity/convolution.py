@@ -17,8 +17,8 @@ from oracles.causal_conv import float64
 from oracles.conditioning import rms_response
 from oracles.stream import Stream
 from parity.compilation import jit_for_few_runs
-from parity.layouts import AXES, over
-from parity.meshes import context_mesh, per_rank, place
+from parity.layouts import Layout, over
+from parity.meshes import keywords, per_rank, place
 from parity.packing import segment_ids
 from parity.precision import NUMPY, SMALLEST_NORMAL, UNIT_ROUNDOFF, round_to
 from parity.shapes import Shape
@@ -93,9 +93,9 @@ def truth(values: str, dtype: Dtype, width: int, packing: str = "") -> tuple[Arr
 
 
 @cache
-def _program(convolution: Convolution, dtype: Dtype, ranks: int | None) -> Callable[..., tuple[Any, ...]]:
+def _program(convolution: Convolution, dtype: Dtype, layout: Layout | None) -> Callable[..., tuple[Any, ...]]:
     """Both outputs and all gradients; `dtype` keeps apart what x64 makes different."""
-    call = convolution if ranks is None else partial(convolution, mesh=context_mesh(ranks), axes=AXES)
+    call = partial(convolution, **keywords(layout))
 
     def outputs_and_gradients(*arguments: jax.Array, **given: jax.Array) -> tuple[Any, ...]:
         outputs, pullback = jax.vjp(partial(call, **given), *arguments[:3])
@@ -105,20 +105,27 @@ def _program(convolution: Convolution, dtype: Dtype, ranks: int | None) -> Calla
 
 
 def measured(
-    convolution: Convolution, dtype: Dtype, values: str, *, ranks: int | None, width: int = W, packing: str = ""
+    convolution: Convolution,
+    dtype: Dtype,
+    values: str,
+    *,
+    ranks: Layout | int | None,
+    width: int = W,
+    packing: str = "",
 ) -> dict[tuple[str, int], float]:
     """The units of every block on every rank, as `{("dx last", 2): 0.4, ...}`; without ranks on one device, as rank 0.
 
-    What all ranks hold alike is read from each rank's own device. Sums are claimed to be in f32 where x is bf16.
+    A piece counts as a rank. What all ranks hold alike is read from each rank's own device. Sums are claimed to be in
+    f32 where x is bf16.
     """
-    layout = None if ranks is None else over(ranks)
+    layout = over(ranks) if isinstance(ranks, int) else ranks
     with jax.enable_x64(dtype == "f64"):
         placed = [
             place(x, layout, over_tokens=name in OF_TOKENS)
             for name, x in zip(NAMES, arguments(values, dtype, width), strict=True)
         ]
         ids = {name: place(x, layout, over_tokens=True) for name, x in documents(packing).items()}
-        got = _program(convolution, dtype, ranks)(*placed, **ids)
+        got = _program(convolution, dtype, layout)(*placed, **ids)
         pieces = [per_rank(x, layout, over_tokens=name in OF_TOKENS) for name, x in zip(QUANTITIES, got, strict=True)]
     arithmetic: Dtype = "f32" if dtype == "bf16" else dtype
     found = {}

@@ -14,6 +14,9 @@ import numpy as np
 from jax.sharding import AxisType, Mesh
 
 from implementations.chunked import CHUNKED
+from implementations.context_parallel.least_memory import LEAST_MEMORY
+from implementations.context_parallel.load_balanced import LOAD_BALANCED
+from implementations.context_parallel.pieces import zigzag
 from implementations.context_parallel.three_phase import THREE_PHASE
 from implementations.context_parallel.two_phase import TWO_PHASE
 from implementations.contract import Dtype, Implementation
@@ -24,12 +27,15 @@ from oracles import gated_delta_net as oracle
 from oracles.gated_delta_net.conditioned import conditioned
 from oracles.stream import Stream
 from parity.compilation import jit_for_few_runs
+from parity.meshes import laid_out
 from parity.precision import SMALLEST_NORMAL, UNIT_ROUNDOFF, round_to
 from parity.unit import BLOCK, units
 
 # Eight ranks have three chunks each; a key head serves three value heads.
 B, T, CHUNK_SIZE = 4, 96, 4
 SIZES = Sizes(D=10, Hk=2, Hv=6, K=5, V=3, W=4)
+
+OF_TOKENS = ("x", "dy", "y", "dx")
 
 Arrays = dict[str, np.ndarray]
 Found = dict[str, jax.Array]
@@ -43,10 +49,11 @@ class Place:
     name: str
     sizes: tuple[tuple[str, int], ...]
     rule: Implementation
+    piece_order: tuple[int, ...] | None = None
 
     def layout(self, mode: Mode, **keywords: Any) -> LayerLayout:
         told: dict[str, Any] = {"mesh": self.mesh(mode), "sizes": SIZES, "rule": self.rule, "chunk_size": CHUNK_SIZE}
-        return LayerLayout(**told | self.axes() | {"mode": mode} | keywords)
+        return LayerLayout(**told | self.axes() | {"mode": mode, "piece_order": self.piece_order} | keywords)
 
     def axes(self) -> dict[str, Any]:
         names = [name for name, _ in self.sizes]
@@ -66,6 +73,8 @@ DATA_CONTEXT_TENSOR = Place("data2_context2_tensor2", (("data", 2), ("context", 
 TWO_CONTEXT_AXES = Place("context2x2_tensor2", (("outer", 2), ("inner", 2), ("tensor", 2)), THREE_PHASE)
 DATA_TENSOR = Place("data4_tensor2", (("data", 4), ("tensor", 2)), CHUNKED)
 EIGHT_RANKS = Place("context8", (("context", 8),), TWO_PHASE)
+ZIGZAG = Place("zigzag4_tensor2", (("context", 4), ("tensor", 2)), LOAD_BALANCED, zigzag(4))
+OF_LEAST_MEMORY = Place("least_memory4_tensor2", (("context", 4), ("tensor", 2)), LEAST_MEMORY)
 
 
 # What is asked
@@ -117,10 +126,11 @@ def answers(
     lies: Callable[[Any], Any] = lambda specs: specs,
 ) -> Found:
     """`oracle.QUANTITIES`, or its outputs alone, as they lie on the mesh; `lies` says where inputs do."""
-    x, parameters, *states = oracle.inputs_of(arguments(dtype))
+    given = {name: _laid_out(name, x, layout) for name, x in arguments(dtype).items()}
+    x, parameters, *states = oracle.inputs_of(given)
     with jax.enable_x64(dtype == "f64"):
         inputs = jax.device_put((parameters, x, *states), layout.shardings(lies(layout.inputs())))
-        cotangents = jax.device_put(oracle.cotangents_of(arguments(dtype)), layout.shardings(layout.outputs()))
+        cotangents = jax.device_put(oracle.cotangents_of(given), layout.shardings(layout.outputs()))
         (y, after, state), gradients = program(layout, layer, dtype, backward)(inputs, cotangents)
     found = {"y": y, **{f"final_conv_state_{name}": after[name] for name in after}, "final_recurrent_state": state}
     if backward:
@@ -130,20 +140,26 @@ def answers(
     return found
 
 
-def off(found: Found, dtype: Dtype, *, held: int, other: Found | None = None) -> dict[str, float]:
-    """The units of the worst block of each, from the truth or from what `other` holds; `held` tokens of y and dx, as
-    many as a rank has, are a block.
+def off(found: Found, dtype: Dtype, layout: LayerLayout, *, other: Found | None = None) -> dict[str, float]:
+    """The units of the worst block of each, from the truth or from what `other` holds, which lies as `found` does; of y
+    and dx the tokens of a rank, or of a piece, are a block.
     """
-    values, kappa = truth(dtype)
+    values, kappa = ({name: _laid_out(name, x, layout) for name, x in some.items()} for some in truth(dtype))
     wanted = values if other is None else other
+    held = T // (layout.ranks if layout.piece_order is None else len(layout.piece_order))
     u = UNIT_ROUNDOFF[dtype]
     worst = {}
     for name, x in found.items():
         each = (in_heads(name, np.asarray(y, np.float64)) for y in (x, wanted[name], kappa[name]))
-        block = held if name in ("y", "dx") else BLOCK
+        block = held if name in OF_TOKENS else BLOCK
         in_units = units(*each, u_c=u, u_out=u, floor=SMALLEST_NORMAL[dtype], block=block)
         worst[name] = float(in_units.max())
     return worst
+
+
+def _laid_out(name: str, x: np.ndarray, layout: LayerLayout) -> np.ndarray:
+    """As `layout` has the tokens, where there are any."""
+    return laid_out(x, layout.piece_order) if layout.piece_order and name in OF_TOKENS else x
 
 
 def in_heads(name: str, x: np.ndarray) -> np.ndarray:

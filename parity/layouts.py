@@ -14,7 +14,8 @@ class Layout:
 
     Rows are sharded over the axis `data` and heads over the axis `tensor`, where the mesh has them. `piece_order`:
     which piece of the sequence lies where along T, where that is not the order of the sequence. There every piece
-    counts as a rank, so that ranks follow each other in the sequence whatever device they lie on.
+    counts as a rank, so that ranks follow each other in the sequence whatever device they lie on. `manual`: the call is
+    made inside a `shard_map` that has made all axes manual.
     `name` stands in test ids: `ragged_on_<name>`. It is empty where all that there is to say is the number of ranks.
     """
 
@@ -22,6 +23,7 @@ class Layout:
     mesh: tuple[tuple[str, int], ...]
     axes: tuple[str, ...]
     piece_order: tuple[int, ...] | None = None
+    manual: bool = False
 
     @property
     def devices(self) -> int:
@@ -84,6 +86,8 @@ BESIDE_BOTH = Layout("2_beside_data2_tensor2", (("data", 2), ("context", 2), ("t
 SEVERAL_AXES = (TWO_BY_FOUR, FOUR_BY_TWO, ONE_BY_EIGHT, THREE_TURNED, MINOR_FIRST)
 BESIDE_OTHERS = (BESIDE_DATA, AROUND_TENSOR, BESIDE_BOTH)
 
+MANUAL = Layout("4_beside_tensor2_manual", (("context", 4), ("tensor", 2)), AXES, manual=True)
+
 # As softmax attention is balanced: rank r of R has pieces r and 2R - 1 - r.
 ZIGZAG = Layout("zigzag4", (("context", 4),), AXES, piece_order=(0, 7, 1, 6, 2, 5, 3, 4))
 ZIGZAG_MINOR_FIRST = replace(
@@ -94,4 +98,4 @@ SHUFFLED = Layout("shuffled2", (("context", 2),), AXES, piece_order=(5, 0, 3, 6,
 
 OF_PIECES = (ZIGZAG, ZIGZAG_MINOR_FIRST, SHUFFLED)
 
-LAYOUTS = {layout.name: layout for layout in (*SEVERAL_AXES, *BESIDE_OTHERS, *OF_PIECES)}
+LAYOUTS = {layout.name: layout for layout in (*SEVERAL_AXES, *BESIDE_OTHERS, MANUAL, *OF_PIECES)}

@@ -14,6 +14,7 @@ from oracles.gated_delta_rule import GRADIENTS, QUANTITIES
 from parity.layouts import (
     BESIDE_OTHERS,
     LAYOUTS,
+    MANUAL,
     MINOR_FIRST,
     SEVERAL_AXES,
     SHUFFLED,
@@ -62,7 +63,7 @@ GATE = (
     Row(SHORT, ("f64",), (*SHARPEST, "strong_decay", "zero_keys"), ranks=(4,)),
     Row(SINGLE, DTYPES, (*SHARPEST, "zero_keys"), ranks=(1,)),
     Row(RAGGED, DTYPES, ("long_memory", "mixed_gates"), ranks=(MINOR_FIRST,)),
-    Row(RAGGED, ("f64",), ("long_memory", "mixed_gates"), ranks=(*SEVERAL_AXES, *BESIDE_OTHERS)),
+    Row(RAGGED, ("f64",), ("long_memory", "mixed_gates"), ranks=(*SEVERAL_AXES, *BESIDE_OTHERS, MANUAL)),
     Row(RAGGED, ("f64",), ("long_memory",), ranks=(ZIGZAG,)),
     # A start is missed, or comes late, whatever the values are; where memory is long it shows.
     Row(RAGGED, DTYPES, ("long_memory", "typical"), ranks=(4,), packings=EVERY_PACKING),
@@ -76,7 +77,7 @@ OF_VARIANTS = (
     Row(RAGGED, DTYPES, SHARPEST, ranks=(4,)),
     Row(UNEVEN, ("f64",), SHARPEST, ranks=(5,)),
     Row(SHORT, ("f64",), (*SHARPEST, "zero_keys"), ranks=(8,)),
-    Row(RAGGED, ("f64",), ("long_memory", "mixed_gates"), ranks=(MINOR_FIRST,)),
+    Row(RAGGED, ("f64",), ("long_memory", "mixed_gates"), ranks=(MINOR_FIRST, MANUAL)),
     Row(RAGGED, ("f64",), ("long_memory", "typical"), ranks=(4,), packings=EVERY_PACKING),
 )
 # A kernel for one device that claims bf16 alone.
@@ -162,6 +163,8 @@ class Item:
             "no load-balanced order": layout.piece_order is not None and not implementation.load_balanced,
             "no several axes": len(layout.axes) > 1 and "several_axes" not in supports,
             "no axes beside those of the ranks": bool(layout.beside) and "other_axes" not in supports,
+            "no axes that are manual already": layout.manual
+            and ("manual_axes" not in supports or implementation.vjp is not None),
             "no gradients": self.quantity in GRADIENTS and "gradients" not in supports,
             "no grouped heads": shape.Hv != shape.Hk and "grouped_heads" not in supports,
             "no K != V": shape.K != shape.V and "unequal_head_sizes" not in supports,

@@ -1,5 +1,6 @@
 """The meshes that context-parallel implementations run on, and what each rank holds."""
 
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
@@ -42,6 +43,24 @@ def keywords(layout: Layout | None, devices: tuple[jax.Device, ...] | None = Non
         return {}
     order = {} if layout.piece_order is None else {"piece_order": layout.piece_order}
     return {"mesh": mesh_of(layout, devices), "axes": layout.axes, **order}
+
+
+def within(layout: Layout, call: Callable[..., Any]) -> Callable[..., Any]:
+    """`call` of what each device holds, inside a `shard_map` that makes all axes of the mesh manual."""
+    tokens, state = (sharding(layout, over_tokens=over_tokens).spec for over_tokens in (True, False))
+
+    def inside(documents: dict[str, jax.Array], *inputs: jax.Array) -> Any:
+        return call(*inputs, **documents)
+
+    of_documents = PartitionSpec(*tuple(tokens)[:2])
+    program = jax.shard_map(
+        inside,
+        mesh=mesh_of(layout),
+        in_specs=(of_documents, *[tokens] * 5, state),
+        out_specs=(tokens, state),
+        check_vma=False,  # no type says that all ranks compute the same final state
+    )
+    return lambda *inputs, **documents: program(documents, *inputs)
 
 
 def place(x: np.ndarray, layout: Layout | None, *, over_tokens: bool) -> jax.Array:
@@ -115,8 +134,12 @@ def _known(x: jax.Array | np.ndarray, *, wherever_it_lies: bool) -> np.ndarray:
 
 def as_it_lies(x: np.ndarray, layout: Layout | None) -> np.ndarray:
     """A copy of tokens `[B, T, ...]` in sequence order, in the order of the layout."""
+    return laid_out(x, (layout and layout.piece_order) or (0,))
+
+
+def laid_out(x: np.ndarray, order: Sequence[int]) -> np.ndarray:
+    """A copy of tokens `[B, T, ...]`, the pieces of `order` one after the other."""
     batch, tokens, *rest = x.shape
-    order = (layout and layout.piece_order) or (0,)
     return x.reshape(batch, len(order), tokens // len(order), *rest)[:, np.array(order)].reshape(x.shape)
 
 

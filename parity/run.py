@@ -14,7 +14,7 @@ from implementations.contract import Dtype, Implementation
 from oracles.gated_delta_rule import GRADIENTS, INPUTS, OUTPUTS, QUANTITIES
 from parity.compilation import jit_for_few_runs
 from parity.layouts import Layout, over
-from parity.meshes import as_it_lies, copies_that_differ, per_rank, place
+from parity.meshes import as_it_lies, copies_that_differ, per_rank, place, within
 from parity.meshes import keywords as keywords_of_mesh
 from parity.problem import Problem
 from parity.shapes import Shape
@@ -110,8 +110,10 @@ def _program(
     """
     keywords = {"scale": shape.scale, "chunk_size": shape.chunk_size, **keywords_of_mesh(layout)}
 
-    def call(*inputs: jax.Array, **documents: jax.Array) -> tuple[Any, Any]:
+    def checked(*inputs: jax.Array, **documents: jax.Array) -> tuple[Any, Any]:
         return _checked(implementation.call(*inputs, **keywords, **documents), 2, "call", "(o, final_state)")
+
+    call = checked if layout is None or not layout.manual else within(layout, checked)
 
     def forward(*arguments: jax.Array, **documents: jax.Array) -> dict[str, Any]:
         return dict(zip(OUTPUTS, call(*arguments[:6], **documents), strict=True))
@@ -142,7 +144,7 @@ def layout_of(implementation: Implementation, layout: Layout | int) -> Layout | 
     return over(layout) if isinstance(layout, int) else layout
 
 
-def _checked(returned: Any, count: int, what: str, wanted: str) -> tuple[Any, ...]:
+def _checked(returned: Any, count: int, what: str, wanted: str) -> Any:
     if not isinstance(returned, tuple | list) or len(returned) != count:
         of = f" of {len(returned)}" if isinstance(returned, tuple | list) else ""
         raise TypeError(f"{what} must return the tuple {wanted}; it returned a {type(returned).__name__}{of}")

@@ -1,6 +1,8 @@
 """The causal convolution and its gradients, on one device and over ranks, against the oracle and its kappa."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pytest
@@ -13,6 +15,8 @@ from oracles.gated_delta_rule.ball import distance
 from parity.convolution import NAMES, QUANTITIES, VALUES, Convolution, W, arguments, blocks, measured, truth
 from parity.faults.edits import Edit, edited
 from parity.faults.fault import STRUCTURAL
+from parity.faults.parts import Seen
+from parity.layouts import OF_PIECES, ZIGZAG, Layout
 from parity.packing import PACKINGS
 from parity.precision import SMALLEST_NORMAL
 from parity.tolerances.limits import limits
@@ -69,15 +73,26 @@ def test_other_kernels(name: str, dtype: str, values: str, width: int) -> None:
 
 
 @pytest.mark.gate
+@pytest.mark.ranks(4)
+@each_value
+@pytest.mark.parametrize("dtype", ["f64", "bf16"])
+@pytest.mark.parametrize("layout", OF_PIECES, ids=lambda layout: layout.name)
+def test_load_balanced_tokens(layout: Layout, dtype: str, values: str) -> None:
+    _check(measured(halo_conv, dtype, values, ranks=layout), dtype)
+
+
+@pytest.mark.gate
 @each_value
 @pytest.mark.parametrize("dtype", ["f64", "bf16"])
 @pytest.mark.parametrize("packing", PACKINGS)
 @pytest.mark.parametrize(
     ("convolution", "ranks"),
-    [(causal_conv, None), (halo_conv, 4), (halo_conv, 8)],
-    ids=["causal_conv-one_device", "halo_conv-4ranks", "halo_conv-8ranks"],
+    [(causal_conv, None), (halo_conv, 4), (halo_conv, 8), (halo_conv, ZIGZAG)],
+    ids=["causal_conv-one_device", "halo_conv-4ranks", "halo_conv-8ranks", "halo_conv-zigzag4"],
 )
-def test_packed_documents(convolution: Convolution, ranks: int | None, packing: str, dtype: str, values: str) -> None:
+def test_packed_documents(
+    convolution: Convolution, ranks: Layout | int | None, packing: str, dtype: str, values: str
+) -> None:
     _check(measured(convolution, dtype, values, ranks=ranks, packing=packing), dtype)
 
 
@@ -108,34 +123,40 @@ def test_each_edge_is_a_block_of_its_own() -> None:
 
 @dataclass(frozen=True)
 class Mistake:
-    """In `target`, on four ranks, these `edits` of its source make exactly these blocks `wrong`, on these ranks."""
+    """In `target`, on these ranks, these `edits` of its source make exactly these blocks `wrong`, on these ranks."""
 
     name: str
     target: str
-    edits: tuple[tuple[str, str], ...]
+    edits: tuple[tuple[str, str] | Edit, ...]
     wrong: dict[str, str]
     packing: str = ""
+    over: Layout | int = 4
 
 
 HALO, GSPMD = (f"implementations.context_parallel.{name}:{name}" for name in OVER_RANKS)
 EVERY = "0123"
-HOPS = "permute(tail.astype(x.dtype), axes, [(r, r + 1) for r in range(ranks - 1)])"
-BEFORE = "jnp.where(rank == 0, initial_state, sent.astype(accumulate))"
-FINAL = "jax.lax.psum(jnp.where(rank == ranks - 1, kept, 0), axes)"
+HOPS = "from_piece_before(tail.astype(x.dtype), axes, order)"
+STEPS = partial(
+    Edit,
+    "implementations.context_parallel.pieces",
+    "(lies[piece], lies[piece + 1]) for piece in range(len(order) - 1)",
+)
+BEFORE = "jnp.where(piece == 0, state, sent.astype(accumulate))"
+FINAL, OF_THE_LAST = "jax.lax.psum(of_the_last, axes)", "jnp.where(piece == len(order) - 1, kept, 0)"
 LATER, EARLIER = {"y first": "123"}, {"dx last": "012"}  # who is sent a halo, and who sends one
 MISTAKES = [
     Mistake("no_halo", HALO, ((HOPS, "jnp.zeros_like(tail)"),), LATER | EARLIER | {"dweight": EVERY}),
     Mistake(
         "halo_of_the_rank_before_that",
         HALO,
-        (("[(r, r + 1) for r in range(ranks - 1)]", "[(r, r + 2) for r in range(ranks - 2)]"),),
+        (STEPS("(lies[piece], lies[piece + 2]) for piece in range(len(order) - 2)"),),
         LATER | EARLIER | {"dweight": EVERY},
     ),
     Mistake(
         "halo_wraps_around",
         HALO,
         (
-            ("[(r, r + 1) for r in range(ranks - 1)]", "[(r, (r + 1) % ranks) for r in range(ranks)]"),
+            STEPS("(lies[piece], lies[(piece + 1) % len(order)]) for piece in range(len(order))"),
             (BEFORE, "sent.astype(accumulate)"),
         ),
         {"y first": "0", "dx last": "3", "dweight": EVERY, "dinitial_state": EVERY},
@@ -161,13 +182,13 @@ MISTAKES = [
     Mistake(
         "initial_state_ignored",
         HALO,
-        ((BEFORE, BEFORE.replace("initial_state", "0")),),
+        ((BEFORE, BEFORE.replace("state", "0")),),
         {"y first": "0", "dweight": EVERY, "dinitial_state": EVERY},
     ),
     Mistake(
         "initial_state_on_every_rank",
         HALO,
-        ((BEFORE, BEFORE.replace("rank == 0", "rank >= 0")),),
+        ((BEFORE, BEFORE.replace("== 0", ">= 0")),),
         LATER | EARLIER | {"dweight": EVERY, "dinitial_state": EVERY},
     ),
     Mistake(
@@ -186,13 +207,13 @@ MISTAKES = [
     Mistake(
         "final_state_of_the_first_rank",
         HALO,
-        ((FINAL, FINAL.replace("ranks - 1", "0")),),
+        ((OF_THE_LAST, OF_THE_LAST.replace("len(order) - 1", "0")),),
         {"final_state": EVERY, "dx last": "03"},
     ),
     Mistake(
         "dweight_of_one_rank",
         HALO,
-        (("weight, document)", "jnp.where(rank == 0, weight, jax.lax.stop_gradient(weight)), document)"),),
+        (("weight, document)", "jnp.where(piece[0] == 0, weight, jax.lax.stop_gradient(weight)), document)"),),
         {"dweight": EVERY},
     ),
     Mistake(
@@ -204,7 +225,7 @@ MISTAKES = [
     Mistake(
         "gradient_of_the_final_state_dropped",
         HALO,
-        ((FINAL, FINAL.replace("kept", "jax.lax.stop_gradient(kept)")),),
+        ((OF_THE_LAST, OF_THE_LAST.replace("kept", "jax.lax.stop_gradient(kept)")),),
         {"dx last": "3"},
     ),
     Mistake(
@@ -231,12 +252,50 @@ MISTAKES = [
         HALO,
         (
             (
-                "jnp.where(jax.lax.axis_index(axes) == 0, segment_ids[:, :1], sent)",
+                "jnp.where(number(len(segment_ids), axes, order)[:, None] == 0, segment_ids[:, :1], sent)",
                 "jnp.repeat(segment_ids[:, :1], halo, axis=1)",
             ),
         ),
         LATER | EARLIER | {"dweight": EVERY},
         "at_edges",
+    ),
+    Mistake(
+        "pieces_as_they_lie",
+        HALO,
+        (
+            (
+                "order = check_call(x, weight, initial_state, mesh, axes, segment_ids, piece_order)",
+                "order = tuple(range(len(check_call(x, weight, initial_state, mesh, axes, segment_ids, piece_order))))",
+            ),
+        ),
+        {"y first": "123567", "dx last": "0124567", "final_state": EVERY + "4567", "dweight": EVERY + "4567"},
+        over=ZIGZAG,
+    ),
+    Mistake(
+        "pieces_of_one_rank_exchange_nothing",
+        HALO,
+        (
+            Edit(
+                "implementations.context_parallel.pieces",
+                "if (from_, to) == (source, target)]",
+                "if (from_, to) == (source, target) and a != b]",
+            ),
+        ),
+        {"y first": "4", "dx last": "3", "dweight": EVERY + "4567"},
+        over=ZIGZAG,
+    ),
+    Mistake(
+        "one_permute_overwrites_another",
+        HALO,
+        (
+            Edit(
+                "implementations.context_parallel.pieces",
+                "received[target] + sent if target in received else sent",
+                "sent",
+            ),
+        ),
+        {"y first": "4", "dx last": "3", "dweight": EVERY + "4567"},
+        over=ZIGZAG,
     ),
     Mistake(
         "padding_behind",
@@ -265,11 +324,16 @@ MISTAKES = [
 ]
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.name)
-def test_a_mistake_is_seen_where_it_is_made_and_nowhere_else(mistake: Mistake) -> None:
+def test_a_mistake_is_seen_where_it_is_made_and_nowhere_else(
+    mistake: Mistake, record_mistake: Callable[[Seen], None]
+) -> None:
     module = mistake.target.partition(":")[0]
-    planted = edited(mistake.target, *(Edit(module, old, new) for old, new in mistake.edits))
-    found = measured(planted, "f64", "typical", ranks=4, packing=mistake.packing)
+    edits = (edit if isinstance(edit, Edit) else Edit(module, *edit) for edit in mistake.edits)
+    found = measured(edited(mistake.target, *edits), "f64", "typical", ranks=mistake.over, packing=mistake.packing)
+    of_ranks = {f"{block} of rank {rank}": units for (block, rank), units in found.items()}
+    record_mistake(Seen("convolution", mistake.name, "f64", _limit("f64"), of_ranks))
     wrong: dict[str, str] = {}
     for (block, rank), units in found.items():
         if units > _limit("f64"):

@@ -4,6 +4,7 @@ import pytest
 
 from parity.faults.edits import Edit, edited
 from parity.faults.fault import STRUCTURAL
+from parity.faults.parts import Seen
 from parity.layer.continuation import in_pieces, in_poisoned_slots
 from parity.layer.measure import limit_of
 from parity.layer.problem import Problem, T
@@ -56,6 +57,18 @@ def test_a_reused_slot_starts_from_what_it_is_told(name, dtype):
 # Mistakes that must be seen
 
 
+@pytest.fixture
+def wrong(request, record_mistake):
+    """Names of what is wrong, each by far; the mistake stands in the table by the test's name."""
+
+    def of(found):
+        name = request.node.callspec.id if hasattr(request.node, "callspec") else request.node.name[len("test_") :]
+        record_mistake(Seen("decoding", name, "f64", limit_of("f64").units, {n: x.units for n, x in found.items()}))
+        return _wrong(found)
+
+    return of
+
+
 def _wrong(found):
     """Names of what is wrong, each by far."""
     limit = limit_of("f64").units
@@ -69,18 +82,18 @@ PROBLEM = Problem("typical", "f64")
 
 
 @pytest.mark.faults
-def test_a_stale_slot_is_seen():
+def test_a_stale_slot_is_seen(wrong):
     stale = edited(f"{DECODE}:in_slots", Edit(DECODE, "jnp.where(told, held, 0)", "held"))
     fresh = Problem("typical", "f64", fresh=True)
     found = in_poisoned_slots(AROUND["chunked"], fresh, FRESH, stale)
-    assert _wrong(found) == {"y", "final_recurrent_state"}
+    assert wrong(found) == {"y", "final_recurrent_state"}
 
 
 @pytest.mark.faults
-def test_a_slot_that_is_always_taken_for_new_is_seen():
+def test_a_slot_that_is_always_taken_for_new_is_seen(wrong):
     forgetful = edited(f"{DECODE}:in_slots", Edit(DECODE, "jnp.where(told, held, 0)", "jnp.zeros_like(held)"))
     fresh = Problem("typical", "f64", fresh=True)
-    assert _wrong(in_poisoned_slots(AROUND["chunked"], fresh, FRESH, forgetful)) == EVERY
+    assert wrong(in_poisoned_slots(AROUND["chunked"], fresh, FRESH, forgetful)) == EVERY
 
 
 STEPS = {
@@ -111,7 +124,7 @@ STEPS = {
 
 @pytest.mark.faults
 @pytest.mark.parametrize("mistake", STEPS)
-def test_a_mistake_of_a_step_is_seen(mistake):
-    edits, wrong = STEPS[mistake]
+def test_a_mistake_of_a_step_is_seen(mistake, wrong):
+    edits, expected = STEPS[mistake]
     found = in_pieces(AROUND["chunked"], PROBLEM, (37,), edited(f"{DECODE}:step", *edits))
-    assert _wrong(found) == wrong
+    assert wrong(found) == expected

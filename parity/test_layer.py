@@ -8,6 +8,7 @@ import pytest
 from oracles.gated_delta_net import QUANTITIES
 from parity.faults.edits import Edit
 from parity.faults.fault import LEAST, STRUCTURAL
+from parity.faults.parts import Seen
 from parity.layer import diagnosis
 from parity.layer.diagnosis import explain, resembling
 from parity.layer.in_bf16 import beyond_rounding
@@ -101,8 +102,15 @@ def test_values_are_what_they_are_said_to_be():
 
 @pytest.mark.faults
 @pytest.mark.parametrize("mistake", MISTAKES.values(), ids=MISTAKES)
-def test_a_mistake_is_seen_where_it_is_made_and_nowhere_else(mistake):
+def test_a_mistake_is_seen_where_it_is_made_and_nowhere_else(mistake, record_mistake):
     found = findings(mistake.around, mistake.problem)
+    record_mistake(
+        Seen(
+            *("layer", mistake.name, mistake.dtype),
+            limit=limit_of(mistake.dtype).units,
+            units={name: finding.units for name, finding in found.items()},
+        )
+    )
     wrong = {name: finding.units / finding.limit for name, finding in found.items() if not finding.passes}
     assert set(wrong) == set(mistake.wrong)
     assert min(wrong.values()) > (STRUCTURAL if mistake.dtype == "f64" else LEAST)

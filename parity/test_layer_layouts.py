@@ -24,15 +24,17 @@ from oracles.gated_delta_net import OUTPUTS
 from parity.compiled.collectives import collectives
 from parity.faults.edits import Edit, edited
 from parity.faults.fault import STRUCTURAL
+from parity.faults.parts import Seen
 from parity.layer_layouts import (
     DATA_CONTEXT_TENSOR,
     DATA_TENSOR,
     EIGHT_RANKS,
     FOUR_RANKS,
+    OF_LEAST_MEMORY,
     SIZES,
     TWO_CONTEXT_AXES,
+    ZIGZAG,
     B,
-    T,
     answers,
     differing_copies,
     off,
@@ -49,11 +51,13 @@ ASKED = [
     *((TWO_CONTEXT_AXES, mode) for mode in ("explicit", "manual")),
     *((DATA_TENSOR, mode) for mode in ("automatic", "explicit")),
     (EIGHT_RANKS, "explicit"),
+    *((ZIGZAG, mode) for mode in ("automatic", "explicit")),
+    (OF_LEAST_MEMORY, "manual"),
 ]
 
 
 def check(found, dtype, layout, other=None):
-    worst = off(found, dtype, held=T // layout.ranks, other=other)
+    worst = off(found, dtype, layout, other=other)
     name = max(worst, key=worst.__getitem__)
     assert worst[name] <= limits().base[dtype].units, f"{name} is off by {worst[name]:.3g} units"
 
@@ -96,7 +100,8 @@ def differing_bits(found, other):
 
 # Mistakes that must be seen
 
-ON_MESH, ON_RANK = "implementations.layer_on_mesh", "implementations.context_parallel.on_rank"
+ON_MESH = "implementations.layer_on_mesh"
+HALO, RULE = (f"implementations.context_parallel.{name}" for name in ("halo_conv", "two_phase"))
 CAST = "parameters, x, conv_state = jax.tree.map(lambda x, like: x.astype(like.dtype), wide, narrow)\n"
 OF_THE_FIRST = "{name}=jax.lax.all_gather(parameters['{name}'], layout.tensor, tiled=True)[: len(parameters['{name}'])]"
 
@@ -121,37 +126,53 @@ MISTAKES = {
         {"y", "final_recurrent_state"},
     ),
     "no halo": (
-        *("explicit", Edit(ON_RANK, "permute(x[:, x.shape[1] - halo :], axes, hops)", "jnp.zeros_like(initial_state)")),
+        *("explicit", Edit(HALO, "from_piece_before(tail.astype(x.dtype), axes, order)", "jnp.zeros_like(tail)")),
         {"y", "final_recurrent_state"},
     ),
     "every rank starts from the initial state": (
-        *("explicit", Edit(ON_RANK, "walk(entering, factors)", "walk(initial_state, factors)")),
+        *("explicit", Edit(RULE, "walk(entering, factors)", "walk(inputs[5], factors)")),
         {"y"},
     ),
 }
 
 
-def wrong(layer, mode, *, backward):
-    layout = DATA_CONTEXT_TENSOR.layout(mode)
-    worst = off(answers(layout, "f64", layer=layer, backward=backward), "f64", held=T // layout.ranks)
-    far = {name for name, units in worst.items() if units > limits().base["f64"].units}
-    assert all(worst[name] > STRUCTURAL * limits().base["f64"].units for name in far)
-    return far
+def of_wrong_code(layer, mode, *, backward, rule=TWO_PHASE):
+    """The worst units of each quantity."""
+    layout = DATA_CONTEXT_TENSOR.layout(mode, rule=rule)
+    return off(answers(layout, "f64", layer=layer, backward=backward), "f64", layout)
 
 
+def far(worst):
+    """What is wrong, each by far."""
+    wrong = {name for name, units in worst.items() if units > limits().base["f64"].units}
+    assert all(worst[name] > STRUCTURAL * limits().base["f64"].units for name in wrong)
+    return wrong
+
+
+@pytest.mark.faults
 @pytest.mark.parametrize("name", MISTAKES)
-def test_a_mistake_is_seen(name):
+def test_a_mistake_is_seen(name, record_mistake):
     mode, edit, outputs = MISTAKES[name]
-    assert wrong(edited(f"{ON_MESH}:layer_on_mesh", edit), mode, backward=False) == outputs
+    if edit.module == RULE:  # the layout has it, and not the layer
+        layer, rule = layer_on_mesh, replace(TWO_PHASE, call=edited(f"{RULE}:two_phase", edit))
+    else:
+        layer, rule = edited(f"{ON_MESH}:layer_on_mesh", edit), TWO_PHASE
+    found = of_wrong_code(layer, mode, backward=False, rule=rule)
+    record_mistake(Seen(f"layout, {mode}", name, "f64", limits().base["f64"].units, found))
+    assert far(found) == outputs
 
 
-def test_a_cotangent_of_the_sum_over_heads_that_is_halved_is_seen():
+@pytest.mark.faults
+def test_a_cotangent_of_the_sum_over_heads_that_is_halved_is_seen(record_mistake):
     """The transpose of a `psum` is one: as if each device had its own y, all of them asked for."""
     summed = "jax.lax.psum(of_own_heads, layout.tensor)"
     right_forward = f"of_own_heads + jax.lax.stop_gradient({summed} - of_own_heads)"
-    far = wrong(edited(f"{ON_MESH}:layer_on_mesh", Edit(ON_MESH, summed, right_forward)), "manual", backward=True)
-    assert {"dx", "dout", "dnorm", "dA_log", "dconv_q", "drecurrent_state"} <= far
-    assert not far & set(OUTPUTS)
+    planted = edited(f"{ON_MESH}:layer_on_mesh", Edit(ON_MESH, summed, right_forward))
+    found = of_wrong_code(planted, "manual", backward=True)
+    name = "the cotangent of the sum over heads is halved"
+    record_mistake(Seen("layout, manual", name, "f64", limits().base["f64"].units, found))
+    assert {"dx", "dout", "dnorm", "dA_log", "dconv_q", "drecurrent_state"} <= far(found)
+    assert not far(found) & set(OUTPUTS)
 
 
 def test_a_border_that_states_another_layout_than_the_types_have_is_refused_by_them():
@@ -219,7 +240,7 @@ def permuted(backward):
 
 def test_a_sequence_that_is_exchanged_would_be_seen():
     """As for the convolution of one device, which joins the state to the tokens."""
-    mine = "partial(layout.convolution or halo_conv, **ranks) if layout.context else causal_conv"
+    mine = "partial(layout.convolution or halo_conv, **_ranks(layout)) if layout.context else causal_conv"
     planted = edited(f"{ON_MESH}:layer_on_mesh", Edit(ON_MESH, mine, "causal_conv"))
     found = exchanged("automatic", LENGTHS[0], backward=False, layer=planted)
     assert any(LENGTHS[0] // 4 in shape for kind, shape, _ in found if kind != "all-reduce")
@@ -274,9 +295,9 @@ REFUSED = {
         r"in load-balanced \(zigzag\) order a rank holds several.*the result would be wrong, and nothing would say so. "
         "Lay the tokens out in sequence order, or use `load_balanced`",
     ),
-    "zigzag order, and a convolution that takes its halo from the rank before": (
-        {"rule": LOAD_BALANCED, "piece_order": (0, 3, 1, 2)},
-        r"its halo comes from the rank before.*nothing would say so. Lay the tokens out in sequence order",
+    "zigzag order, and a convolution that takes its halo from what lies before": (
+        {"rule": LOAD_BALANCED, "piece_order": (0, 3, 1, 2), "convolution": gspmd_conv},
+        r"gspmd_conv takes the tokens before.*nothing would say so. Leave convolution out.*or lay the tokens out in ",
     ),
     "a convolution that must see all tokens": (
         {"convolution": causal_conv},
@@ -284,9 +305,9 @@ REFUSED = {
     ),
     "a halo where there are no ranks": ({"context": (), "rule": CHUNKED, "convolution": halo_conv}, "leave it out"),
     "a rule whose ranks are its own, where all axes are manual": (
-        {"mode": "manual", "rule": LOAD_BALANCED},
-        "in mode 'manual' the rule is called where all axes are manual, and load_balanced makes .*"
-        "use mode 'automatic', or a rule that is a map and an exchange",
+        {"mode": "manual", "rule": replace(TWO_PHASE, supports=FEATURES - {"manual_axes"})},
+        "in mode 'manual' the rule is called where all axes are manual, and two_phase does not support manual_axes.*"
+        "Use mode 'automatic', or a rule that supports them",
     ),
     "the partitioner's convolution where it has no say": (
         {"mode": "manual", "convolution": gspmd_conv},

@@ -13,6 +13,7 @@ from parity.layouts import (
     BESIDE_BOTH,
     BESIDE_OTHERS,
     LAYOUTS,
+    MANUAL,
     MINOR_FIRST,
     SEVERAL_AXES,
     SHUFFLED,
@@ -107,7 +108,7 @@ def test_the_gate_is_small_enough_to_run_on_every_merge():
         assert len(compilations - packed) <= dtypes_and_shapes + (21 if implementation.context_parallel else 0)
         assert len(packed) <= (6 if implementation.context_parallel else 5)
     for implementation in implementations.VARIANTS:
-        assert len({case.compilation for case in cases([implementation])}) <= 15
+        assert len({case.compilation for case in cases([implementation])}) <= 16
 
 
 # What meets what
@@ -191,7 +192,7 @@ def test_full_is_the_product_and_contains_the_gate():
 @pytest.mark.parametrize("implementation", CONTEXT_PARALLEL, ids=lambda i: i.name)
 def test_context_parallelism_meets_every_layout(implementation):
     mine = cases([implementation])
-    assert {case.layout for case in mine if case.layout.name} == {*SEVERAL_AXES, *BESIDE_OTHERS, ZIGZAG}
+    assert {case.layout for case in mine if case.layout.name} == {*SEVERAL_AXES, *BESIDE_OTHERS, MANUAL, ZIGZAG}
     for dtype in DTYPES:  # in every dtype on several axes, in an order that is not the mesh's
         assert MINOR_FIRST in {case.layout for case in mine if case.problem.dtype == dtype}
 
@@ -203,7 +204,7 @@ def test_a_variant_meets_every_dtype_on_ranks_of_several_chunks_and_of_no_power_
         assert any(case.ranks >= 4 and chunks_of_a_rank(case) >= 3 for case in mine if case.problem.dtype == dtype)
     assert {case.ranks for case in mine} >= {4, 5}
     assert min(case.problem.shape.T // case.ranks for case in mine) == 1
-    assert MINOR_FIRST in {case.layout for case in mine}
+    assert {MINOR_FIRST, MANUAL} <= {case.layout for case in mine}
 
 
 def test_a_variant_for_one_device_meets_every_regime_in_what_it_claims():
@@ -276,6 +277,7 @@ SQUARE = Shape("square", B=1, T=8, Hk=1, Hv=2, K=4, V=4, chunk_size=4)
         ("beta_above_one", "no beta above 1", {"regime": "beta_near_two"}, {"regime": "repeated_keys"}),
         ("several_axes", "no several axes", {"ranks": TWO_BY_FOUR}, {"ranks": 8}),
         ("other_axes", "no axes beside those of the ranks", {"ranks": BESIDE_BOTH}, {"ranks": TWO_BY_FOUR}),
+        ("manual_axes", "no axes that are manual already", {"ranks": MANUAL}, {"ranks": BESIDE_BOTH}),
     ],
 )
 def test_a_feature_that_is_not_claimed_is_not_applicable_and_says_so(feature, reason, needs, does_without):
@@ -287,7 +289,7 @@ def test_a_feature_that_is_not_claimed_is_not_applicable_and_says_so(feature, re
 
 def test_every_feature_has_a_reason():
     tested = {"gradients", "grouped_heads", "unequal_head_sizes", "ragged", "beta_above_one"}
-    assert tested | {"several_axes", "other_axes"} == FEATURES
+    assert tested | {"several_axes", "other_axes", "manual_axes"} == FEATURES
 
 
 @pytest.mark.parametrize("quantity", QUANTITIES)

@@ -14,6 +14,7 @@ from parity.layouts import (
     AROUND_TENSOR,
     BESIDE_BOTH,
     FOUR_BY_TWO,
+    MANUAL,
     MINOR_FIRST,
     ONE_BY_EIGHT,
     SHUFFLED,
@@ -91,6 +92,24 @@ def test_a_mistake_among_several_axes_is_seen(mistake):
     call = edited(f"{_PACKAGE}.two_phase:two_phase", *edits)
     assert [layout.name for layout in seen if passes(call, layout)] == []
     assert [layout.name for layout in hidden if not passes(call, layout)] == []
+
+
+OF_MANUAL_AXES = {
+    "the cotangents of the final state are of one rank alone": (
+        "            dfinal_state = jax.lax.psum(dfinal_state, axes)\n",
+        "            pass\n",
+    ),
+    "every rank adds the gradient of the initial state": ("jnp.where(jax.lax.axis_index(axes) == 0, dh0, 0)", "dh0"),
+}
+
+
+@pytest.mark.parametrize("mistake", OF_MANUAL_AXES)
+def test_a_mistake_where_axes_are_manual_already_is_seen(mistake):
+    """In gradients that a scheme brings itself: what ranks hold alike is added up by the caller's `shard_map`."""
+    edit = Edit(f"{_PACKAGE}.least_memory", *OF_MANUAL_AXES[mistake])
+    call = partial(edited(f"{_PACKAGE}.least_memory:least_memory", edit), chunks_a_segment=2)
+    assert not passes(call, MANUAL)
+    assert passes(call, over(4))
 
 
 def test_a_permutation_in_the_order_of_the_mesh_is_seen():

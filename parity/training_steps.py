@@ -15,7 +15,7 @@ what correct code rounds:
 
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, partial
 from itertools import count
 from typing import Any, NamedTuple
@@ -30,13 +30,14 @@ from jaxtyping import Array, Float
 
 from implementations import training_step
 from implementations.causal_conv import causal_conv
-from implementations.chunked import CHUNKED, chunked
-from implementations.context_parallel.halo_conv import halo_conv
+from implementations.chunked import CHUNKED
 from implementations.context_parallel.two_phase import TWO_PHASE
 from implementations.contract import Dtype, Implementation
-from implementations.hybrid_model import LINEAR_LAYERS, gated_delta_net_with, loss, unpinned
+from implementations.hybrid_model import LINEAR_LAYERS, loss, unpinned, with_trained_state
+from implementations.layer import gated_delta_net
+from implementations.layer_layout import LayerLayout, Mode
+from implementations.layer_on_mesh import layer_on_mesh
 from implementations.layer_sizes import Sizes, parameters_like
-from implementations.ut_inversion.ladder import ladder
 from oracles.stream import Stream
 from parity.compilation import jit_for_few_runs
 from parity.precision import SMALLEST_NORMAL, UNIT_ROUNDOFF
@@ -57,8 +58,8 @@ Batch = tuple[Array, Array]  # tokens and targets `[B, T]`
 
 @dataclass(frozen=True)
 class Setup:
-    """How a run is laid out: `data` and `context` devices share rows and tokens. `explicit`: the axis `data` is, so
-    that jax checks the layout of rows in every operation when it traces; `context` stays automatic.
+    """How a run is laid out: `data` and `context` devices share rows and tokens. `explicit`: the axes are, so that jax
+    checks the layout of rows and tokens in every operation when it traces.
     """
 
     name: str
@@ -75,12 +76,20 @@ class Setup:
         if self.data == 1 and not self.rule.context_parallel:
             return None
         devices = np.array(jax.devices()[: self.data * self.context]).reshape(self.data, self.context)
-        of_data = AxisType.Explicit if self.explicit else AxisType.Auto
-        return Mesh(devices, ("data", "context"), axis_types=(of_data, AxisType.Auto))
+        type = AxisType.Explicit if self.explicit else AxisType.Auto
+        return Mesh(devices, ("data", "context"), axis_types=(type, type))
 
+    @property
+    def layer(self) -> Callable[..., Any]:
+        """`(parameters, x, conv_state, recurrent_state) -> (y, ...)`, on the mesh where there is one."""
+        mesh = self.mesh
+        if mesh is None:
+            return partial(gated_delta_net, rule=partial(self.rule.call, scale=None, chunk_size=CHUNK_SIZE))
+        context = ("context",) if self.rule.context_parallel else ()
+        mode: Mode = "explicit" if self.explicit else "automatic"
+        over: dict[str, Any] = {"data": "data", "context": context, "chunk_size": CHUNK_SIZE}
+        return partial(layer_on_mesh, LayerLayout(mesh, SIZES, self.rule, mode, **over))
 
-# jax has no layout for a triangular solve whose rows are explicit, and has one for products.
-OF_PRODUCTS = replace(CHUNKED, name="chunked_ladder", call=partial(chunked, invert=ladder))
 
 SETUPS = {
     setup.name: setup
@@ -91,12 +100,17 @@ SETUPS = {
         Setup("data2", data=2),
         *(Setup(f"zero1_accumulation{n}", data=2, zero1=True, accumulation=n) for n in (1, 4, 8)),
         Setup("zero1_context2", rule=TWO_PHASE, data=2, context=2, zero1=True),
-        Setup("explicit", rule=OF_PRODUCTS, data=2, explicit=True),
+        Setup("explicit", data=2, explicit=True),
+        *(Setup(f"explicit_context{n}", rule=TWO_PHASE, context=n, explicit=True) for n in (1, 2, 4, 8)),
         *(
-            Setup(
-                f"explicit_zero1_accumulation{n}", rule=OF_PRODUCTS, data=2, zero1=True, accumulation=n, explicit=True
-            )
-            for n in (4, 8)
+            Setup(f"explicit_zero1_accumulation{n}", data=2, zero1=True, accumulation=n, explicit=True)
+            for n in (1, 4, 8)
+        ),
+        Setup(
+            "explicit_zero1_context2_accumulation4",
+            *(TWO_PHASE, 2, 2, 4),
+            zero1=True,
+            explicit=True,
         ),
     )
 }
@@ -201,14 +215,12 @@ def program(setup: Setup, dtype: Dtype) -> Callable[..., Any]:
     makes different.
     """
     mesh = setup.mesh
-    over: dict[str, Any] = {"mesh": mesh, "axes": ("context",)} if setup.rule.context_parallel else {}
-    rule = partial(setup.rule.call, scale=None, chunk_size=CHUNK_SIZE, **over)
-    convolution = partial(halo_conv, **over) if over else causal_conv
-    pin = partial(_over_rows_and_tokens, mesh=mesh) if mesh and not setup.explicit else unpinned
+    pin = partial(_over_rows_and_tokens, mesh=mesh, explicit=setup.explicit) if mesh else unpinned
+    linear_attention = with_trained_state(setup.layer)
     state = training_step.Zero1(mesh) if mesh and setup.zero1 else training_step.EveryDevice()
 
     def of_batch(parameters: Tree, batch: Batch) -> Array:
-        return loss(parameters, *batch, linear_attention=gated_delta_net_with(rule, convolution), pin=pin)
+        return loss(parameters, *batch, linear_attention=linear_attention, pin=pin)
 
     step = partial(setup.step, of_batch, adamw(), accumulation=setup.accumulation, state=state)
 
@@ -233,8 +245,8 @@ def _perturbed_program() -> Callable[..., Any]:
 
         def linear_attention(parameters: Tree, x: Array, layer: Any) -> Array:
             moved = signs.in_layer(layer)
-            parts = _moved_rule(moved), _moved_convolution(moved)
-            return gated_delta_net_with(*parts)(parameters, x, layer)
+            parts: dict[str, Any] = {"rule": _moved_rule(moved), "convolution": _moved_convolution(moved)}
+            return with_trained_state(partial(gated_delta_net, **parts))(parameters, x, layer)
 
         return loss(parameters, *batch, linear_attention=linear_attention, pin=pin)
 
@@ -277,16 +289,20 @@ def _moved_convolution(signs: Signs) -> Callable[..., tuple[Array, Array]]:
     return convolution
 
 
-def _over_rows_and_tokens(x: Array, place: str, layer: Any, *, mesh: Mesh) -> Array:
-    return jax.lax.with_sharding_constraint(x, NamedSharding(mesh, PartitionSpec("data", "context")))
+def _over_rows_and_tokens(x: Array, place: str, layer: Any, *, mesh: Mesh, explicit: bool) -> Array:
+    """Where axes are explicit, keys and values are told to be gathered for the queries of each rank."""
+    if explicit and place in ("k", "v"):
+        return jax.sharding.reshard(x, PartitionSpec("data"))
+    move = jax.sharding.reshard if explicit else jax.lax.with_sharding_constraint
+    return move(x, NamedSharding(mesh, PartitionSpec("data", "context")))
 
 
 def placed(started: tuple[Tree, Batch], mesh: Mesh | None) -> tuple[Tree, Batch]:
-    """Parameters whole on every device, and rows over `data`."""
+    """Parameters whole on every device, rows over `data`, and tokens over `context`."""
     if mesh is None:
         return started
-    whole, of_rows = NamedSharding(mesh, PartitionSpec()), NamedSharding(mesh, PartitionSpec("data"))
-    return jax.device_put(started[0], whole), jax.device_put(started[1], of_rows)
+    whole, of_tokens = NamedSharding(mesh, PartitionSpec()), NamedSharding(mesh, PartitionSpec("data", "context"))
+    return jax.device_put(started[0], whole), jax.device_put(started[1], of_tokens)
 
 
 def _as_run(found: tuple[Array, Tree]) -> Run:

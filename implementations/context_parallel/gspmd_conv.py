@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 
 from implementations.causal_conv import causal_conv, sums_in, taps
 from implementations.context_parallel.halo_conv import check_call
-from implementations.context_parallel.ranks import Axes
+from implementations.context_parallel.ranks import Axes, are_manual
 
 
 def gspmd_conv(
@@ -26,10 +26,14 @@ def gspmd_conv(
     """`(y, final_state)` as `causal_conv`, T sharded over `axes`; every rank returns the same final state.
 
     Axes of the mesh that are not named may shard B and D. Those of `axes` must be `AxisType.Auto`.
-    Raises ValueError as `halo_conv.check_call`.
+    Raises ValueError as `halo_conv.check_call`, and inside a `shard_map` over `axes`.
     """
-    ranks = check_call(x, weight, initial_state, mesh, axes)
-    if ranks == 1:
+    if are_manual(axes):
+        raise ValueError(
+            f"gspmd_conv leaves the halo to the compiler's partitioner, which has no say over axes that are manual "
+            f"already: use halo_conv; got axes={axes}"
+        )
+    if len(check_call(x, weight, initial_state, mesh, axes)) == 1:
         return causal_conv(x, weight, initial_state)
     tokens, halo, accumulate = x.shape[1], weight.shape[1] - 1, sums_in(x, weight)
 

@@ -25,7 +25,7 @@ from implementations.arithmetic import accumulation_dtype
 from implementations.chunked import Factors, Invert, Walk, join, prepare, scan
 from implementations.context_parallel.affine import Affine, no_chunk
 from implementations.context_parallel.exchange import all_gather_prefix
-from implementations.context_parallel.ranks import Axes, check_call, manual, starts_on_rank
+from implementations.context_parallel.ranks import Axes, are_manual, check_call, manual, starts_on_rank
 from implementations.context_parallel.reverse_fold import reverse_fold
 from implementations.contract import Implementation
 from implementations.ut_inversion.ladder import ladder
@@ -86,7 +86,12 @@ def least_memory(
         return (o, final_state), (*inputs[:6], entering, A)
 
     def gradients(residuals: tuple[Any, ...], cotangents: tuple[Array, Array]) -> tuple[Any, ...]:
-        *of_inputs, dh0 = backward(*residuals, *cotangents)
+        do, dfinal_state = cotangents
+        if are_manual(axes):  # each rank has a final state of its own, and adds to the gradient of the initial one
+            dfinal_state = jax.lax.psum(dfinal_state, axes)
+        *of_inputs, dh0 = backward(*residuals, do, dfinal_state)
+        if are_manual(axes):
+            dh0 = jnp.where(jax.lax.axis_index(axes) == 0, dh0, 0)
         return *of_inputs, None, dh0
 
     call.defvjp(kept, gradients)

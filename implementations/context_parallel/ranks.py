@@ -1,17 +1,19 @@
 """What a scheme knows of its ranks: which axes of the mesh number them, what each holds, and who sends to whom.
 
 Ranks are numbered over a tuple of mesh axes, the first one major, whatever the order of the axes in the mesh.
+
+A scheme makes these axes manual by a `shard_map` of its own, and jax makes no axis manual twice. So where its caller
+has made them manual already, it is given what one rank holds, and does what one rank does.
 """
 
 import math
-import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
 from implementations.arithmetic import accumulation_dtype
 from implementations.contract import check_inputs
@@ -40,16 +42,45 @@ def check_call(
 
 
 def check_ranks(tokens: int, mesh: Mesh, axes: Axes) -> None:
-    """Raise ValueError unless `axes` are distinct axes of `mesh` whose sizes multiply to a divisor of `tokens`."""
+    """Raise ValueError unless `axes` are distinct axes of `mesh`, all of them manual already or none, and their sizes
+    multiply to a divisor of `tokens`, where these are not those of one rank.
+    """
+    if not isinstance(mesh, Mesh | AbstractMesh):
+        raise ValueError(f"mesh must be a jax.sharding.Mesh, some of whose axes number the ranks; got {mesh!r}")
     known = isinstance(axes, tuple) and all(axis in mesh.axis_names for axis in axes)
     if not known or not axes or len(set(axes)) != len(axes):
         raise ValueError(f"axes must be a tuple of distinct axes of the mesh, {mesh.axis_names}; got {axes!r}")
-    ranks = math.prod(mesh.shape[axis] for axis in axes)
-    if tokens % ranks:
+    ranks = count(mesh, axes)
+    if are_manual(axes):
+        around = jax.sharding.get_abstract_mesh().shape
+        if any(around[axis] != mesh.shape[axis] for axis in axes):
+            raise ValueError(f"the mesh has {dict(mesh.shape)}, and that of the shard_map around {dict(around)}")
+    elif tokens % ranks:
         raise ValueError(
             f"T must be a multiple of the number of ranks, each holds T / R tokens; got T = {tokens}, R = {ranks}: pad "
             f"the sequence with g = k = v = q = 0, which the rule does not see"
         )
+
+
+def count(mesh: Mesh, axes: Axes) -> int:
+    """How many ranks the axes number."""
+    return math.prod(mesh.shape[axis] for axis in axes)
+
+
+def held(tokens: int, mesh: Mesh, axes: Axes) -> int:
+    """How many tokens a rank has where a scheme is given `tokens`."""
+    return tokens if are_manual(axes) else tokens // count(mesh, axes)
+
+
+def are_manual(axes: Axes) -> bool:
+    """Whether a `shard_map` around has made all of `axes` manual. Raises ValueError where it has some of them."""
+    manual = set(jax.sharding.get_abstract_mesh().manual_axes) & set(axes)
+    if manual and manual != set(axes):
+        raise ValueError(
+            f"the ranks are numbered over {axes}, and the shard_map around has made {sorted(manual)} of them manual: "
+            f"name all of them there, or none"
+        )
+    return bool(manual)
 
 
 def check_layout(axes: Axes, **sequences: Any) -> None:
@@ -72,27 +103,6 @@ def check_layout(axes: Axes, **sequences: Any) -> None:
                 f"the tokens of {name} are laid out over {over}, and the ranks are numbered over {axes}: each rank "
                 f"would hold the tokens of another; use one order, the first axis major"
             )
-
-
-def check_sequence_order(piece_order: Sequence[int] | None) -> None:
-    """Raise ValueError unless `piece_order` is None or that of the sequence."""
-    order = pieces_in(piece_order)
-    if order != tuple(range(len(order))):
-        raise ValueError(
-            "the recurrence hands the state from each rank to the next, so that each must hold one stretch of tokens, "
-            "in sequence order; in load-balanced (zigzag) order a rank holds several, and what enters one of them is "
-            "not what the rank before it leaves: the result would be wrong, and nothing would say so. Lay the tokens "
-            "out in sequence order, or use `load_balanced`, which takes them as they lie; "
-            f"got piece_order={order}"
-        )
-
-
-def pieces_in(piece_order: Any) -> tuple[int, ...]:
-    """The numbers of the pieces, none where none are given. Raises ValueError where these are no integers."""
-    try:
-        return tuple(operator.index(piece) for piece in piece_order) if piece_order is not None else ()
-    except TypeError:
-        raise ValueError(f"piece_order must be a sequence of integers; got {piece_order!r}") from None
 
 
 def over_ranks(local: Callable[..., Any], mesh: Mesh, axes: Axes) -> Callable[..., Any]:
@@ -139,10 +149,13 @@ def starts_on_rank(segment_ids: jax.Array | None, axes: Axes) -> jax.Array | Non
 def manual(
     local: Callable[..., Any], mesh: Mesh, axes: Axes, in_specs: tuple[PartitionSpec, ...], out_specs: Any
 ) -> Callable[..., Any]:
-    """`local` on each rank, its arguments and results sharded over `axes` as the specs say.
+    """`local` on each rank, its arguments and results sharded over `axes` as the specs say; `local` itself where the
+    axes are manual already.
 
     Other axes of the mesh, over which rows or heads may be sharded, stay with the compiler.
     """
+    if are_manual(axes):
+        return local
     # jit, for without it jax 0.10 runs no shard_map over some axes of a mesh only.
     return jax.jit(
         jax.shard_map(

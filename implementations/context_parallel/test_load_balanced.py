@@ -9,7 +9,8 @@ import pytest
 
 from implementations.context_parallel.affine import fold
 from implementations.context_parallel.conftest import assert_close, mesh_of, outputs_and_gradients
-from implementations.context_parallel.load_balanced import load_balanced, zigzag
+from implementations.context_parallel.load_balanced import load_balanced
+from implementations.context_parallel.pieces import zigzag
 from implementations.context_parallel.three_phase import local_pass, three_phase
 from implementations.context_parallel.two_phase import two_phase
 from implementations.sequential import sequential

@@ -14,13 +14,8 @@ from jaxtyping import Array, Float, Int
 from implementations.chunked import Factors, Invert, Walk, entering_states, join, prepare, prepare_in_stages, scan
 from implementations.context_parallel.affine import Affine, fold
 from implementations.context_parallel.exchange import Exchange, all_gather_prefix
-from implementations.context_parallel.ranks import (
-    check_call,
-    check_sequence_order,
-    on_each_rank,
-    over_ranks,
-    starts_on_rank,
-)
+from implementations.context_parallel.pieces import check_sequence_order
+from implementations.context_parallel.ranks import check_call, on_each_rank, over_ranks, starts_on_rank
 from implementations.contract import Implementation
 from implementations.ut_inversion.substitution import substitution
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import jax
 
 import implementations
-from implementations.context_parallel.load_balanced import zigzag
+from implementations.context_parallel.pieces import zigzag
 from implementations.contract import Implementation
 from parity.compiled.collectives import collectives
 from parity.compiled.depth import depth

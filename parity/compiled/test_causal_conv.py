@@ -114,7 +114,9 @@ def test_to_join_the_state_to_the_tokens_gathers_the_sequence(backward):
 
 def test_a_halo_that_wraps_around_would_be_counted():
     """Where rank 0 drops what the last rank sends it, no result is wrong."""
-    name = "implementations.context_parallel.halo_conv"
-    hops = ("[(r, r + 1) for r in range(ranks - 1)]", "[(r, (r + 1) % ranks) for r in range(ranks)]")
-    found = exchanged(edited(f"{name}:halo_conv", Edit(name, *hops)), LENGTHS[0], backward=False, context=4)
+    name = "implementations.context_parallel"
+    steps = "(lies[piece], lies[piece + 1]) for piece in range(len(order) - 1)"
+    around = "(lies[piece], lies[(piece + 1) % len(order)]) for piece in range(len(order))"
+    planted = edited(f"{name}.halo_conv:halo_conv", Edit(f"{name}.pieces", steps, around))
+    found = exchanged(planted, LENGTHS[0], backward=False, context=4)
     assert [each.received for each in permuted(found)] == [4 * HALO]

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from parity.faults import parts
 from parity.faults.catalogue import CATALOGUE, NULL_MODELS
 from parity.faults.kills import Kill, as_json, as_markdown, as_text
+from parity.faults.parts import Seen
 from parity.faults.planting import plantings
 from parity.plugin import IMPLEMENTATIONS
 from parity.report.command import refresh
@@ -16,6 +18,8 @@ from parity.tolerances.provenance import provenance
 
 KILL = "fault kill"
 TITLE = "Planted faults: worst units by quantity"
+SEEN = "mistake of a part"
+TITLE_OF_PARTS = "Planted mistakes of the parts around the rule: what is wrong, by how many times its limit"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -60,16 +64,24 @@ def record_kill(request: pytest.FixtureRequest) -> Callable[[Kill], None]:
     return lambda kill: request.node.user_properties.append((KILL, asdict(kill)))
 
 
+@pytest.fixture
+def record_mistake(request: pytest.FixtureRequest) -> Callable[[Seen], None]:
+    """The same for a mistake of a part around the rule."""
+    return lambda seen: request.node.user_properties.append((SEEN, asdict(seen)))
+
+
 class KillReporter:
     """A pytest plugin of the process that reports: it sees the results of all workers."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.kills: list[Kill] = []
+        self.of_parts: list[Seen] = []
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.when == "call":
             self.kills += [Kill(**value) for name, value in report.user_properties if name == KILL]  # type: ignore[arg-type]
+            self.of_parts += [Seen(**value) for name, value in report.user_properties if name == SEEN]  # type: ignore[arg-type]
 
     @property
     def nothing_planted(self) -> bool:
@@ -81,6 +93,9 @@ class KillReporter:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        if self.of_parts:
+            terminalreporter.section(TITLE_OF_PARTS)
+            terminalreporter.write_line(parts.as_text(self.of_parts))
         if not self.kills:
             return
         terminalreporter.section(TITLE)
@@ -89,6 +104,8 @@ class KillReporter:
 
         self.directory.mkdir(parents=True, exist_ok=True)
         markdown = as_markdown(self.kills, TITLE)
+        if self.of_parts:
+            markdown += "\n" + parts.as_markdown(self.of_parts, TITLE_OF_PARTS)
         (self.directory / "kills.md").write_text(markdown, encoding="utf-8")
         (self.directory / "kills.json").write_text(as_json(self.kills, provenance()), encoding="utf-8")
         terminalreporter.write_line(f"written to {self.directory / 'kills.md'} and kills.json")

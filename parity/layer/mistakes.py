@@ -154,7 +154,7 @@ def _mistakes() -> Iterator[Mistake]:
         (
             Edit(
                 HALO,
-                "permute(tail.astype(x.dtype), axes, [(r, r + 1) for r in range(ranks - 1)])",
+                "from_piece_before(tail.astype(x.dtype), axes, order)",
                 "jnp.zeros_like(tail.astype(x.dtype))",
             ),
         ),

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 import implementations
-from implementations.context_parallel.load_balanced import zigzag
+from implementations.context_parallel.pieces import zigzag
 from parity.layouts import BESIDE_DATA, MINOR_FIRST, Layout, over
 from parity.matrix import Case
 from parity.precision import DTYPES
