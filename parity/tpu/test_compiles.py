@@ -4,7 +4,8 @@ Qwen3-Next and Qwen3.5: K = V = 128, 16 key heads, 32 and 64 value heads, chunks
 Kernels, and what has them in it, meet both numbers of heads with both chunks on every chip, for VMEM may do for one and
 not for another. What is XLA's alone meets the smaller sizes on one half of the chips and the larger on the other. These
 with the least effort of XLA, for its speed: Mosaic knows one effort only. At the largest sizes implementations are also
-compiled as they are used, on every chip, and variants that are programs of their own on one.
+compiled as they are used, on the half of the chips that had the smaller, and variants that are programs of their own on
+one.
 """
 
 import jax
@@ -76,7 +77,7 @@ OF_THEIR_OWN = [x for x in VARIANTS if has_kernels(x) or x in (LEAST_WORK, LEAST
 @pytest.mark.parametrize(
     ("implementation", "chip"),
     [
-        *(pytest.param(x, chip, id=f"{x.name.replace('_', ' ')}, {chip}") for x in ALL for chip in CHIPS),
+        *(pytest.param(x, chip, id=f"{x.name.replace('_', ' ')}, {chip}") for x in ALL for chip in CHIPS[::2]),
         *(pytest.param(x, "v5p", id=f"{x.name.replace('_', ' ')}, v5p") for x in OF_THEIR_OWN),
     ],
 )
