@@ -17,7 +17,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from parity.devices import simulate
 from parity.test_training_steps import MISTAKES, WITHOUT_EXCHANGE, step_with
 from parity.tolerances.limits import limits
-from parity.training_steps import SETUPS, STEPS, Run, Setup, in_units, run, truth, worst
+from parity.training_steps import SETUPS, STEPS, Run, Setup, run
+from parity.training_truth import in_units, truth, worst
 
 # Thread 3: 4x TPU v5, bf16, 4096 tokens. Thread 5: explicit against automatic axes, 20 steps on a v4-8, relative.
 THREAD_3 = {

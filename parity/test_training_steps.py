@@ -14,7 +14,8 @@ from parity.faults.edits import Edit, edited
 from parity.faults.fault import LEAST
 from parity.faults.parts import Seen
 from parity.tolerances.limits import limits
-from parity.training_steps import SETUPS, STEPS, Run, Setup, in_units, run, truth, worst
+from parity.training_steps import SETUPS, STEPS, Run, Setup, run
+from parity.training_truth import in_units, truth, worst
 
 IN_THE_GATE = ("plain", "context2", "context8", "zero1_accumulation4", "explicit_zero1_context2_accumulation4")
 NO_EXCHANGE = next(fault for fault in CATALOGUE if fault.name == "no_exchange")
