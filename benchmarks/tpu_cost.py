@@ -47,7 +47,7 @@ def main() -> None:
 
 def memory() -> None:
     def rows() -> Iterator[Row]:
-        yield "as it landed upstream", f"{UPSTREAM[LONG]}", "29", f"{UPSTREAM[LONGEST]}", "29"
+        yield "as it landed upstream (libtpu 0.0.52)", f"{UPSTREAM[LONG]}", "29", f"{UPSTREAM[LONGEST]}", "29"
         for form in FORMS:
             found = [held(functools.partial(compile_long, form, run)) for run in (LONG, LONGEST)]
             yield form, *(cell for program, seconds in found for cell in (gb(temporaries(program)), f"{seconds:.0f}"))
