@@ -37,7 +37,7 @@ def causal_conv(
     tokens = jnp.concatenate([initial_state, x], axis=1).astype(accumulate)
     halo = weight.shape[1] - 1
     before = None if segment_ids is None else jnp.repeat(segment_ids[:, :1], halo, axis=1)
-    document = documents(before, segment_ids)
+    document = documents(before, segment_ids) if x.shape[1] else None
     y = taps(tokens, weight.astype(accumulate), document)
     return y.astype(x.dtype), of_last_document(tokens[:, x.shape[1] :], document).astype(x.dtype)
 

@@ -13,6 +13,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from implementations.arithmetic import accumulation_dtype, repeat_heads
 from implementations.layer import ConvState, Parameters, gated_delta_net
+from implementations.segments import check_fits
 from implementations.sequential import token_step
 
 # From the states of B rows, the output of their next tokens and the states behind these.
@@ -40,7 +41,9 @@ def one_token(
     beta: Float[Array, "B 1 Hv"],
     initial_state: Float[Array, "B Hv K V"],
 ) -> tuple[Float[Array, "B 1 Hv V"], Float[Array, "B Hv K V"]]:
-    """The rule for T = 1, as `contract` has it."""
+    """The rule for T = 1, as `contract` has it. Raises ValueError on more tokens."""
+    if v.shape[1] != 1:
+        raise ValueError(f"one_token is the rule of one token a row; got T = {v.shape[1]}: use a rule of a sequence")
     dtype = accumulation_dtype(v.dtype)
     q, k = (repeat_heads(x.astype(dtype), v.shape[2]) for x in (q, k))
     token = (q.shape[-1] ** -0.5 * q, k, v, g, beta)
@@ -85,8 +88,12 @@ def _check_slots(conv_states: ConvState, recurrent_states: Array, slots: Array, 
     rows = {name: x.shape[0] for name, x in conv_states.items()} | {"recurrent": recurrent_states.shape[0]}
     if len(set(rows.values())) != 1:
         raise ValueError(f"every table must have as many slots; got {rows}")
+    for name, x in (("slots", slots), ("has_initial_state", has_initial_state)):
+        if not isinstance(x, jax.Array | np.ndarray):
+            raise ValueError(f"{name} must be an array [B]; got {x!r}")
     if slots.ndim != 1 or not jnp.issubdtype(slots.dtype, jnp.integer):
         raise ValueError(f"slots must be integers [B]; got {slots.dtype} {slots.shape}")
+    check_fits("slots", slots)
     if has_initial_state.shape != slots.shape or has_initial_state.dtype != bool:
         raise ValueError(
             f"has_initial_state must be bool {slots.shape}, one for each of slots; "

@@ -41,7 +41,8 @@ def loss(
     linear_attention: LinearAttention,
     pin: Pin = unpinned,
 ) -> Float[Array, ""]:
-    """The mean cross-entropy of `targets`, in nats.
+    """The mean cross-entropy of `targets`, in nats. Tokens and targets are in the vocabulary: one that is not is taken
+    for no word at all, for what is traced cannot be looked at.
 
     `parameters` are a tree: "embedding" `[vocabulary, D]`, "linear" (a layer, stacked over `LINEAR_LAYERS`), "full" (a
     layer), "norm" `[D]`, "readout" `[D, vocabulary]`. A layer has "norm" and "mlp_norm" `[D]`, "mixer" (of a linear

@@ -30,8 +30,10 @@ from jaxtyping import Array, Bool, Float, Int
 
 from implementations.arithmetic import accumulation_dtype, einsum
 from implementations.causal_conv import causal_conv
+from implementations.context_parallel.ranks import are_manual
 from implementations.layer_padding import conv_of_real_tokens, of_real_tokens, without_padding
 from implementations.layer_sizes import CONV_STATE, PARAMETERS, WIDE, parameters_like, sizes_of, states_like
+from implementations.segments import check_segment_ids
 
 Parameters = Mapping[str, Array]
 ConvState = Mapping[str, Array]
@@ -73,9 +75,11 @@ def gated_delta_net(
       and y is 0; ids of padding count for nothing. The rule gets zeros there, for g and beta too, and no mask.
     - `read_out(o [B, T, Hv, V], weight [Hv, V, D]) -> y`: the output projection, where heads lie on several devices.
 
-    Raises ValueError as `check_inputs` and `check_mask`, and as rule and convolution do.
+    Raises ValueError as `check_inputs`, `check_convolution` and `check_mask`, as rule and convolution do, and where the
+    rule returns other shapes.
     """
     check_inputs(parameters, x, conv_state, recurrent_state, segment_ids)
+    check_convolution(rule, convolution)
     if mask is not None:
         check_mask(mask, x, convolution)
         convolution = partial(conv_of_real_tokens, mask=mask)
@@ -96,10 +100,15 @@ def gated_delta_net(
     q, k, v = l2_normalised(convolved["q"]), l2_normalised(convolved["k"]), convolved["v"]
     q, k, v = (rounded(y, x.dtype).astype(x.dtype) for y in (q, k, v))
 
-    o, recurrent_state = rule(q, k, v, g, beta, recurrent_state, **documents)
+    o, after = rule(q, k, v, g, beta, recurrent_state, **documents)
+    if o.shape != v.shape or after.shape != recurrent_state.shape:
+        raise ValueError(
+            f"the rule must return o like v {v.shape} and a state like {recurrent_state.shape}; "
+            f"it returned {o.shape} and {after.shape}"
+        )
     o, z = (rounded(y.astype(wide.dtype), x.dtype) for y in (o, projected["z"]))
     y = read_out(gated_rms_norm(o, z, parameters["norm"]), parameters["out"].astype(wide.dtype))
-    return without_padding(y.astype(x.dtype), mask), conv_state_after, recurrent_state
+    return without_padding(y.astype(x.dtype), mask), conv_state_after, after
 
 
 def project(x: Float[Array, "B T D"], weight: Float[Array, "D *heads"]) -> Float[Array, "B T *heads"]:
@@ -162,6 +171,9 @@ def check_inputs(
     """Raise ValueError unless names, shapes and dtypes fit together: those of `parameters_like` and `states_like`, with
     A_log, dt_bias, norm and the recurrent state in f32 or wider, and integer `segment_ids [B, T]`.
     """
+    for what, tree in (("parameters", parameters), ("conv_state", conv_state)):
+        if not isinstance(tree, Mapping):
+            raise ValueError(f"{what} must be a mapping from names to arrays; got {type(tree).__name__}")
     _check_names("parameters", parameters, PARAMETERS)
     _check_names("conv_state", conv_state, CONV_STATE)
     sizes = sizes_of(parameters)
@@ -175,19 +187,27 @@ def check_inputs(
     for name, wanted in wanted_conv_state.items():
         _check_array(f"conv_state {name!r}", conv_state[name], wanted, x)
     _check_array("recurrent_state", recurrent_state, wanted_recurrent_state, x, or_wider=True)
-    if segment_ids is not None and (
-        segment_ids.shape != x.shape[:2] or not jnp.issubdtype(segment_ids.dtype, jnp.integer)
-    ):
+    check_segment_ids(segment_ids, *x.shape[:2])
+
+
+def check_convolution(rule: Rule, convolution: Convolution) -> None:
+    """Raise ValueError where the rule is one over ranks whose axes are manual already, and the convolution sees the
+    tokens of its own rank alone.
+    """
+    axes = rule.keywords.get("axes") if isinstance(rule, partial) else None
+    if axes and convolution is causal_conv and are_manual(axes):
         raise ValueError(
-            f"segment_ids must be integers [B, T] = {x.shape[:2]}; got {segment_ids.dtype} {segment_ids.shape}"
+            f"where the axes {axes} are manual already each rank has its own tokens, and causal_conv would convolve "
+            f"the first of each with the initial state: use halo_conv, with mesh and axes bound, and without a mask"
         )
 
 
 def check_mask(mask: Array, x: Array, convolution: Convolution) -> None:
     """Raise ValueError unless the mask is a bool for each token, and the convolution is the one it is known for."""
-    if mask.shape != x.shape[:2] or mask.dtype != bool:
+    if not hasattr(mask, "dtype") or mask.shape != x.shape[:2] or mask.dtype != bool:
         raise ValueError(
-            f"mask must be bool [B, T] = {x.shape[:2]}, True for real tokens; got {mask.dtype} {mask.shape}"
+            f"mask must be bool [B, T] = {x.shape[:2]}, True for real tokens; got "
+            f"{f'{mask.dtype} {mask.shape}' if hasattr(mask, 'dtype') else repr(mask)}"
         )
     if convolution is not causal_conv:
         raise ValueError(
@@ -204,6 +224,8 @@ def _check_names(what: str, tree: Mapping[str, Any], wanted: Collection[str]) ->
 
 
 def _check_array(what: str, array: Array, wanted: jax.ShapeDtypeStruct, x: Array, *, or_wider: bool = False) -> None:
+    if not hasattr(array, "dtype"):
+        raise ValueError(f"{what} must be an array of shape {wanted.shape}; got {type(array).__name__}")
     if array.shape != wanted.shape:
         raise ValueError(
             f"with x {x.shape} and the other parameters, {what} must have shape {wanted.shape}; got {array.shape}"

@@ -65,7 +65,7 @@ class LayerLayout:
     def __post_init__(self) -> None:
         _check_axes(self)
         _check_types(self)
-        _check_order(self.rule, self.piece_order)
+        _check_order(self)
         _check_rule(self)
         _check_convolution(self)
         heads, ranks = self.sizes.Hk, self.size(self.tensor)
@@ -112,8 +112,13 @@ class LayerLayout:
 
     def check_inputs(self, parameters: Parameters, x: Array, segment_ids: Array | None) -> None:
         """Raise ValueError unless `parameters` have the sizes, `data` divides the rows of `x [B, T, D]`, and the tokens
-        can be split over `context`, each rank with a halo for the next, and do not lie over its axes in another order.
+        can be split over `context`, each rank with a halo for the next, and do not lie over its axes in another order;
+        and where rule or convolution know no `segment_ids`.
         """
+        if segment_ids is not None and not self.rule.packed:
+            raise ValueError(f"{self.rule.name} knows no segment_ids: give each document a row, or use a packed rule")
+        if segment_ids is not None and self.convolution is gspmd_conv:
+            raise ValueError("gspmd_conv knows no segment_ids: leave convolution out, which is halo_conv")
         if sizes_of(parameters) != self.sizes:
             raise ValueError(f"the layout is that of {self.sizes}; got parameters of {sizes_of(parameters)}")
         rows, tokens, _ = x.shape
@@ -160,9 +165,15 @@ def _check_types(layout: LayerLayout) -> None:
         )
 
 
-def _check_order(rule: Implementation, piece_order: Sequence[int] | None) -> None:
-    if not rule.load_balanced:
-        check_sequence_order(piece_order)  # says why, and names the rule that takes it
+def _check_order(layout: LayerLayout) -> None:
+    order = layout.piece_order
+    if order is None:
+        return
+    if not layout.context:
+        raise ValueError(f"piece_order says what lies on which rank, and there are no axes context; got {order}")
+    order_of(order, layout.ranks, held=len(order))
+    if not layout.rule.load_balanced:
+        check_sequence_order(order)  # says why, and names the rule that takes it
 
 
 def _check_rule(layout: LayerLayout) -> None:

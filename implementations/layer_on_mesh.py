@@ -21,6 +21,7 @@ from jaxtyping import Array, Float, Int
 
 from implementations.arithmetic import accumulation_dtype
 from implementations.causal_conv import causal_conv
+from implementations.context_parallel.gspmd_conv import gspmd_conv
 from implementations.context_parallel.halo_conv import halo_conv
 from implementations.layer import ConvState, Parameters, check_inputs, gated_delta_net
 from implementations.layer import read_out as sum_over_heads
@@ -104,18 +105,24 @@ def _manual(layout: LayerLayout, *given: Any) -> Results:
 
 def _rule(layout: LayerLayout) -> Call:
     """Of global arrays, or of what one device holds where all axes are manual."""
-    return partial(layout.rule.call, scale=None, chunk_size=layout.chunk_size, **_ranks(layout))
+    order = _order(layout) if layout.rule.load_balanced else {}
+    return partial(layout.rule.call, scale=None, chunk_size=layout.chunk_size, **_ranks(layout), **order)
 
 
 def _convolution(layout: LayerLayout) -> Call:
-    return partial(layout.convolution or halo_conv, **_ranks(layout)) if layout.context else causal_conv
+    if not layout.context:
+        return layout.convolution or causal_conv
+    order = {} if layout.convolution is gspmd_conv else _order(layout)
+    return partial(layout.convolution or halo_conv, **_ranks(layout), **order)
 
 
 def _ranks(layout: LayerLayout) -> dict[str, Any]:
-    if not layout.context:
-        return {}
-    order = {} if layout.piece_order is None else {"piece_order": layout.piece_order}
-    return {"mesh": layout.mesh, "axes": layout.context, **order}
+    return {"mesh": layout.mesh, "axes": layout.context} if layout.context else {}
+
+
+def _order(layout: LayerLayout) -> dict[str, Any]:
+    """Left out where there is nothing to say; the layout has refused it for who does not take another."""
+    return {} if layout.piece_order is None else {"piece_order": layout.piece_order}
 
 
 def _behind_a_border(layout: LayerLayout, call: Call, in_specs: tuple[Any, ...], out_specs: Any) -> Call:

@@ -4,8 +4,11 @@
 tokens is one whose id is absent. What is known before token 0 (an initial state) enters the document of token 0.
 """
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Int
 
 
@@ -34,4 +37,16 @@ def check_segment_ids(segment_ids: jax.Array | None, batch: int, tokens: int) ->
         got = f"{segment_ids.dtype}{list(segment_ids.shape)}" if known else f"{segment_ids!r}"
         raise ValueError(
             f"segment_ids must be an array of integers of shape {(batch, tokens)}, one for each token; got {got}"
+        )
+    check_fits("segment_ids", segment_ids)
+
+
+def check_fits(what: str, numbers: Any) -> None:
+    """Raise ValueError where NumPy integers are larger than jax has them: it would cut off bits, in silence."""
+    if isinstance(numbers, np.ndarray) and not np.array_equal(
+        numbers, numbers.astype(jax.dtypes.canonicalize_dtype(numbers.dtype))
+    ):
+        raise ValueError(
+            f"{what} must fit into {jax.dtypes.canonicalize_dtype(numbers.dtype)}, to which jax cuts {numbers.dtype} "
+            f"without x64; got up to {np.max(np.abs(numbers.astype(object)))}: number them anew"
         )

@@ -67,6 +67,14 @@ def test_sums_are_wide_and_results_as_narrow_as_the_tokens():
     assert [dx.dtype for dx in pullback((y, final_state))] == [jnp.bfloat16, jnp.float32, jnp.bfloat16]
 
 
+def test_no_tokens_leave_the_state_with_documents_and_without():
+    x, weight, state = drawn(2, 0, 3, 4)
+    for ids in (None, jnp.zeros((2, 0), jnp.int32)):
+        y, final_state = causal_conv(x, weight, state, segment_ids=ids)
+        assert y.shape == x.shape
+        np.testing.assert_array_equal(final_state, state)
+
+
 # What is refused
 
 

@@ -80,6 +80,12 @@ def step_inputs(rows=B, seed=0):
 
 
 @pytest.mark.usefixtures("unchecked")
+def test_the_rule_of_one_token_takes_one(inputs):
+    with pytest.raises(ValueError, match="one_token is the rule of one token a row; got T = 2: use a rule of a sequ"):
+        one_token(*inputs(2))
+
+
+@pytest.mark.usefixtures("unchecked")
 def test_a_step_takes_one_token_a_row():
     parameters, x, *states = step_inputs()
     with pytest.raises(ValueError, match=r"x must be \[B, D\], one token a row; got \(2, 1, 7\)"):
@@ -201,6 +207,10 @@ def test_what_was_left_in_a_slot_has_no_gradient():
     [
         ({"slots": jnp.array([3.0, 1.0])}, r"slots must be integers \[B\]; got float32 \(2,\)"),
         ({"slots": jnp.array([[3, 1]])}, r"slots must be integers \[B\]; got int32 \(1, 2\)"),
+        ({"slots": [3, 1]}, r"slots must be an array \[B\]; got \[3, 1\]"),
+        ({"has_initial_state": [True, True]}, r"has_initial_state must be an array \[B\]; got \[True, True\]"),
+        ({"slots": np.array([2**32, 1])}, "slots must fit into int32, .*; got up to 4294967296: number them anew"),
+        ({"slots": np.array([np.iinfo(np.int64).min, 1])}, "slots must fit into int32"),
         ({"slots": jnp.array([1, 1])}, r"no two rows may have one slot; got \[1, 1\]"),
         ({"has_initial_state": jnp.array([1, 1])}, r"has_initial_state must be bool \(2,\), .*; got int32 \(2,\)"),
         ({"has_initial_state": jnp.array([True])}, r"has_initial_state must be bool \(2,\), .*; got bool \(1,\)"),

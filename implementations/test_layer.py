@@ -405,7 +405,37 @@ REFUSED = {
         zeros(2, 4, 4, 3, dtype=jnp.bfloat16),
         "recurrent_state must be float32 or wider; got bfloat16: cast it",
     ),
+    "there is no state": (3, None, r"recurrent_state must be an array of shape \(2, 4, 4, 3\); got NoneType"),
+    "conv_state is a tuple": (2, (), "conv_state must be a mapping from names to arrays; got tuple"),
+    "parameters are none": (0, None, "parameters must be a mapping from names to arrays; got NoneType"),
 }
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_a_rule_that_returns_something_else_is_refused():
+    """As that of one token would, whose output would be that of every token."""
+    with pytest.raises(ValueError, match=r"the rule must return o like v \(2, 11, 4, 3\).*it returned \(2, 1, 4, 3\)"):
+        gated_delta_net(*drawn(TWO, dtype=jnp.float32), rule=lambda q, k, v, g, beta, state: (v[:, :1], state))
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_where_each_rank_has_its_own_tokens_the_convolution_must_know():
+    mesh = mesh_of(context=4)
+    given = drawn(TWO, tokens=16, dtype=jnp.float32)
+
+    def local(*inputs):
+        return gated_delta_net(*inputs, rule=partial(two_phase, chunk_size=4, mesh=mesh, axes=("context",)))
+
+    of_tokens, of_all = PartitionSpec(None, "context"), PartitionSpec()
+    program = jax.shard_map(
+        *(local,),
+        mesh=mesh,
+        in_specs=(of_all, of_tokens, of_all, of_all),
+        out_specs=(of_tokens, of_all, of_all),
+        check_vma=False,
+    )
+    with pytest.raises(ValueError, match=r"each rank has its own tokens.*use halo_conv, with mesh and axes bound"):
+        jax.eval_shape(program, *given)
 
 
 @pytest.mark.parametrize(("which", "change", "message"), REFUSED.values(), ids=REFUSED)
@@ -421,8 +451,11 @@ def test_what_does_not_fit_together_is_refused(which, change, message):
         gated_delta_net(*inputs, rule=RULE)
 
 
-@pytest.mark.parametrize("ids", [zeros(2, 11), zeros(2, 10, dtype=int), zeros(11, dtype=int)], ids=["f32", "T", "B"])
+NO_IDS = [zeros(2, 11), zeros(2, 10, dtype=int), zeros(11, dtype=int), [[0] * 11] * 2]
+
+
+@pytest.mark.parametrize("ids", NO_IDS, ids=["f32", "T", "B", "list"])
 @pytest.mark.usefixtures("unchecked")
 def test_segment_ids_are_integers_one_a_token(ids):
-    with pytest.raises(ValueError, match=r"segment_ids must be integers \[B, T\] = \(2, 11\); got "):
+    with pytest.raises(ValueError, match=r"segment_ids must be an array of integers of shape \(2, 11\)"):
         gated_delta_net(*drawn(TWO, dtype=jnp.float32), rule=RULE, segment_ids=ids)

@@ -103,7 +103,24 @@ REFUSED = {
     "integers": (jnp.ones((B, T), jnp.int32), r"mask must be bool \[B, T\] = \(2, 11\), .*; got int32 \(2, 11\)"),
     "another T": (jnp.ones((B, T + 1), bool), r"mask must be bool .*; got bool \(2, 12\)"),
     "no rows": (jnp.ones(T, bool), r"mask must be bool .*; got bool \(11,\)"),
+    "a list": ([[True] * T] * B, r"mask must be bool .*; got \[\[True"),
 }
+
+
+@pytest.mark.usefixtures("x64")
+def test_the_rule_gets_zeros_for_padding():
+    """Of all five: no rule needs to know of a mask."""
+    given = {}
+
+    def rule(*inputs):
+        given.update(zip("qkvgb", inputs, strict=False))
+        return RULE(*inputs)
+
+    gated_delta_net(*with_padding_of(np.nan, drawn(THREE)), rule=rule, mask=jnp.asarray(MASK))
+    assert len(given) == 5
+    for x in given.values():
+        assert np.all(np.asarray(x)[~MASK] == 0)
+        assert np.all(np.any(np.asarray(x)[MASK] != 0, axis=-1))
 
 
 @pytest.mark.parametrize(("mask", "message"), REFUSED.values(), ids=REFUSED)

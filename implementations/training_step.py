@@ -5,8 +5,10 @@ With ZeRO-1 each device has a part of every moment. It gets the same part of the
 updates that part of the parameters, and the parts are gathered. How a part lies is said, and XLA finds the collectives.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any
 
 import jax
@@ -21,10 +23,20 @@ Tree = Any
 
 @dataclass(frozen=True)
 class Zero1:
-    """The optimizer's state divided over the axis `axis` of `mesh`, which is automatic or explicit."""
+    """The optimizer's state divided over the axis `axis` of `mesh`, which is automatic or explicit.
+
+    Raises ValueError on an axis that the mesh lacks, and on one that is automatic beside an explicit one.
+    """
 
     mesh: Mesh
     axis: str = "data"
+
+    def __post_init__(self) -> None:
+        types = dict(zip(self.mesh.axis_names, self.mesh.axis_types, strict=True))
+        if self.axis not in types:
+            raise ValueError(f"axis must be one of the mesh, {self.mesh.axis_names}; got {self.axis!r}")
+        if AxisType.Explicit in types.values() and types[self.axis] is not AxisType.Explicit:
+            raise ValueError(f"{self.axis!r} must be explicit where another axis is; got {types}")
 
     def divided(self, tree: Tree) -> Tree:
         """Each array over its first axis that the devices divide; whole where there is none."""
@@ -79,7 +91,8 @@ def step(
 ) -> tuple[Tree, Tree, Float[Array, ""]]:
     """`(parameters, optimizer_state, loss)`: the loss is that before the step.
 
-    Raises ValueError where the rows of `batch` cannot be divided into `accumulation` microbatches.
+    Raises ValueError where the rows of `batch` cannot be divided into `accumulation` microbatches, each with rows on
+    every device that explicit axes say has some.
     """
     value, gradients = accumulated(loss, parameters, batch, accumulation)
     parts = state.divided(parameters)
@@ -89,6 +102,8 @@ def step(
 
 def accumulated(loss: Loss, parameters: Tree, batch: Tree, accumulation: int) -> tuple[Array, Tree]:
     """The loss and its gradients, the mean over `accumulation` microbatches."""
+    if not isinstance(accumulation, Integral) or isinstance(accumulation, bool) or accumulation < 1:
+        raise ValueError(f"accumulation must be a positive integer; got {accumulation!r}")
     if accumulation == 1:
         return jax.value_and_grad(loss)(parameters, batch)
 
@@ -110,4 +125,12 @@ def microbatches(x: Array, accumulation: int) -> Array:
     rows, *rest = x.shape
     if rows % accumulation:
         raise ValueError(f"the rows of a batch must be a multiple of the {accumulation} accumulation steps; got {rows}")
+    sharding = jax.typeof(x).sharding
+    over = sharding.spec[0] if sharding.spec else None  # of explicit axes; automatic ones have no layout yet
+    devices = math.prod(sharding.mesh.shape[axis] for axis in ((over,) if isinstance(over, str) else over or ()))
+    if rows // accumulation % devices:
+        raise ValueError(
+            f"each of {accumulation} microbatches must have rows on each of the {devices} devices that {over!r} has; "
+            f"got {rows} rows: accumulate fewer steps, or use a larger batch"
+        )
     return jnp.moveaxis(x.reshape(rows // accumulation, accumulation, *rest), 1, 0)

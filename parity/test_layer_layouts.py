@@ -15,6 +15,7 @@ from implementations.causal_conv import causal_conv
 from implementations.chunked import CHUNKED
 from implementations.context_parallel.gspmd_conv import gspmd_conv
 from implementations.context_parallel.halo_conv import halo_conv
+from implementations.context_parallel.least_memory import LEAST_MEMORY
 from implementations.context_parallel.load_balanced import LOAD_BALANCED
 from implementations.context_parallel.two_phase import TWO_PHASE
 from implementations.contract import FEATURES
@@ -240,7 +241,7 @@ def permuted(backward):
 
 def test_a_sequence_that_is_exchanged_would_be_seen():
     """As for the convolution of one device, which joins the state to the tokens."""
-    mine = "partial(layout.convolution or halo_conv, **_ranks(layout)) if layout.context else causal_conv"
+    mine = "partial(layout.convolution or halo_conv, **_ranks(layout), **order)"
     planted = edited(f"{ON_MESH}:layer_on_mesh", Edit(ON_MESH, mine, "causal_conv"))
     found = exchanged("automatic", LENGTHS[0], backward=False, layer=planted)
     assert any(LENGTHS[0] // 4 in shape for kind, shape, _ in found if kind != "all-reduce")
@@ -302,6 +303,14 @@ REFUSED = {
     "a convolution that must see all tokens": (
         {"convolution": causal_conv},
         "the compiler exchanges them all for it: leave convolution out",
+    ),
+    "an order without ranks": (
+        {"context": (), "rule": CHUNKED, "piece_order": (0, 1)},
+        r"there are no axes context; got \(0, 1\)",
+    ),
+    "an order that is none": (
+        {"rule": LOAD_BALANCED, "piece_order": (0, 0, 1, 2)},
+        "piece_order must hold each of the pieces 0, 1, ... once",
     ),
     "a halo where there are no ranks": ({"context": (), "rule": CHUNKED, "convolution": halo_conv}, "leave it out"),
     "a rule whose ranks are its own, where all axes are manual": (
@@ -373,5 +382,29 @@ def test_tokens_over_the_same_axes_in_another_order_are_refused_when_they_come()
         answers(layout, "f32", backward=False, lies=lambda specs: turned)
 
 
-def test_pieces_in_the_order_of_the_sequence_are_taken():
-    DATA_CONTEXT_TENSOR.layout("automatic", rule=LOAD_BALANCED, piece_order=(0, 1, 2, 3))
+@pytest.mark.parametrize(
+    ("rule", "convolution"),
+    [(LOAD_BALANCED, None), (LOAD_BALANCED, gspmd_conv), (LEAST_MEMORY, None)],
+    ids=["load_balanced", "gspmd_conv", "least_memory"],
+)
+def test_pieces_in_the_order_of_the_sequence_are_taken_by_who_knows_no_other(rule, convolution):
+    layout = DATA_CONTEXT_TENSOR.layout("automatic", rule=rule, convolution=convolution, piece_order=(0, 1, 2, 3))
+    x = jax.ShapeDtypeStruct((2, 16, SIZES.D), jnp.float32)
+    inputs = parameters_like(SIZES, x.dtype), x, *states_like(SIZES, 2, x.dtype)
+    assert jax.eval_shape(partial(layer_on_mesh, layout), *inputs)[0].shape == x.shape
+
+
+@pytest.mark.parametrize(
+    ("keywords", "says"),
+    [
+        ({"rule": replace(TWO_PHASE, packed=False)}, "two_phase knows no segment_ids: give each document a row"),
+        ({"convolution": gspmd_conv}, "gspmd_conv knows no segment_ids: leave convolution out"),
+    ],
+    ids=["rule", "convolution"],
+)
+def test_documents_are_refused_where_a_part_knows_none(keywords, says):
+    layout = DATA_CONTEXT_TENSOR.layout("automatic", **keywords)
+    x, ids = jax.ShapeDtypeStruct((2, 16, SIZES.D), jnp.float32), jax.ShapeDtypeStruct((2, 16), jnp.int32)
+    inputs = parameters_like(SIZES, x.dtype), x, *states_like(SIZES, 2, x.dtype), ids
+    with pytest.raises(ValueError, match=says):
+        jax.eval_shape(partial(layer_on_mesh, layout), *inputs)

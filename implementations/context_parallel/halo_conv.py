@@ -33,7 +33,7 @@ def halo_conv(
     Raises ValueError as `check_call`.
     """
     order = check_call(x, weight, initial_state, mesh, axes, segment_ids, piece_order)
-    if len(order) == 1:
+    if len(order) == 1 and not are_manual(axes):
         return causal_conv(x, weight, initial_state, segment_ids=segment_ids)
     halo, accumulate = weight.shape[1] - 1, sums_in(x, weight)
 

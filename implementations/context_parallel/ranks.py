@@ -38,6 +38,10 @@ def check_call(
     """Raise ValueError unless the inputs fit together, can be split over the ranks, and lie in their order."""
     check_inputs(q, k, v, g, beta, initial_state, chunk_size=chunk_size, segment_ids=segment_ids)
     check_ranks(v.shape[1], mesh, axes)
+    if are_manual(axes) and any(jax.typeof(x).manual_axis_type.varying for x in (q, k, v, g, beta, initial_state)):
+        raise ValueError(
+            "the shard_map around must have check_vma=False: no type says that all ranks compute the same final state"
+        )
     check_layout(axes, q=q, k=k, v=v, g=g, beta=beta, segment_ids=segment_ids)
 
 
@@ -57,8 +61,8 @@ def check_ranks(tokens: int, mesh: Mesh, axes: Axes) -> None:
             raise ValueError(f"the mesh has {dict(mesh.shape)}, and that of the shard_map around {dict(around)}")
     elif tokens % ranks:
         raise ValueError(
-            f"T must be a multiple of the number of ranks, each holds T / R tokens; got T = {tokens}, R = {ranks}: pad "
-            f"the sequence with g = k = v = q = 0, which the rule does not see"
+            f"T must be a multiple of the number of ranks, each holds T / R tokens; got T = {tokens}, R = {ranks}: use "
+            f"another number of ranks, or pad the sequence behind its tokens (to the rule g = k = v = q = 0 is nothing)"
         )
 
 

@@ -146,6 +146,30 @@ def test_what_is_no_mesh_is_refused(inputs, mesh):
 
 
 @pytest.mark.usefixtures("unchecked")
+def test_a_border_that_checks_what_no_type_can_say_is_refused(inputs):
+    def local(*inputs):
+        return two_phase(*inputs, mesh=mesh_of(context=4), axes=AXES)
+
+    program = jax.shard_map(local, mesh=mesh_of(context=4), in_specs=RULE, out_specs=(OF_TOKENS, OF_ALL))
+    with pytest.raises(ValueError, match="the shard_map around must have check_vma=False"):
+        jax.eval_shape(program, *inputs(40))
+
+
+@pytest.mark.parametrize("ranks", [1, 4])
+def test_the_convolution_has_types_that_can(ranks):
+    mesh, draw = mesh_of(context=ranks), np.random.default_rng(0)
+    given = [jnp.asarray(draw.normal(size=shape), jnp.float32) for shape in ((2, 40, 3), (3, 4), (2, 3, 3))]
+    program = jax.shard_map(
+        partial(halo_conv, mesh=mesh, axes=AXES),
+        mesh=mesh,
+        in_specs=(OF_TOKENS, OF_ALL, OF_ALL),
+        out_specs=(OF_TOKENS, OF_ALL),
+    )
+    for found, wanted in zip(program(*given), causal_conv(*given), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.usefixtures("unchecked")
 def test_the_partitioners_convolution_is_refused():
     def call(*given, segment_ids, **keywords):
         return gspmd_conv(*given, **keywords)
