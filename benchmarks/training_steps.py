@@ -7,7 +7,6 @@ where right code is over the limit.
 
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,9 +14,9 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from parity.devices import simulate
-from parity.test_training_steps import MISTAKES, WITHOUT_EXCHANGE, step_with
 from parity.tolerances.limits import limits
-from parity.training_steps import SETUPS, STEPS, Run, Setup, run
+from parity.training_mistakes import MISTAKES, wrong_run
+from parity.training_steps import SETUPS, STEPS, Run, run
 from parity.training_truth import in_units, truth, worst
 
 # Thread 3: 4x TPU v5, bf16, 4096 tokens. Thread 5: explicit against automatic axes, 20 steps on a v4-8, relative.
@@ -61,10 +60,7 @@ def main() -> int:
         over += _row(name, found, want) > limit
 
     print("\nmistakes: loss of each step, and units of the worst parameter after it\n")
-    planted: dict[str, Setup] = {"no exchange, cp=2": WITHOUT_EXCHANGE}
-    for name, (setup, old, new, _) in MISTAKES.items():
-        planted[name] = replace(SETUPS[setup], name=name, step=step_with(old, new))
-    wrong = {name: run(setup) for name, setup in planted.items()}
+    wrong = {f"{name}, cp=2" if name == "no_exchange" else name: wrong_run(name) for name in MISTAKES}
     print("| step | right | " + " | ".join(wrong) + " |\n" + "|---" * (2 + len(wrong)) + "|")
     for step in range(STEPS):
         print(f"| {step} | {want.loss[step]:.3f} | " + " | ".join(map(_at(step), wrong.values())) + " |")

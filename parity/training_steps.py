@@ -81,7 +81,10 @@ SETUPS = {
         *(Setup(f"context{n}", rule=TWO_PHASE, context=n) for n in (1, 2, 4, 8)),
         Setup("data2", data=2),
         *(Setup(f"zero1_accumulation{n}", data=2, zero1=True, accumulation=n) for n in (1, 4, 8)),
-        Setup("zero1_context2", rule=TWO_PHASE, data=2, context=2, zero1=True),
+        *(
+            Setup(f"zero1_context2{name}", TWO_PHASE, 2, 2, accumulation, zero1=True)
+            for name, accumulation in (("", 1), ("_accumulation4", 4))
+        ),
         Setup("explicit", data=2, explicit=True),
         *(Setup(f"explicit_context{n}", rule=TWO_PHASE, context=n, explicit=True) for n in (1, 2, 4, 8)),
         *(

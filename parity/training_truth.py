@@ -92,11 +92,12 @@ def truth(rounded: Dtype) -> tuple[Run, Run]:
     return want, kappa
 
 
-def in_units(found: Run, dtype: Dtype = "f32") -> Run:
+def in_units(found: Run, dtype: Dtype = "f32", *, other: Run | None = None) -> Run:
     """How far off the loss of each step is, and each array of parameters after it, of each layer on its own:
-    `[STEPS]`, and `[STEPS, layers]`.
+    `[STEPS]`, and `[STEPS, layers]`; from the truth, or from what `other` is.
     """
     want, kappa = truth(dtype)
+    want = want if other is None else other
     u = UNIT_ROUNDOFF[dtype]
     measure = partial(units, u_c=u, u_out=u, floor=SMALLEST_NORMAL[dtype])
 

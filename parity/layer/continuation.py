@@ -14,7 +14,7 @@ from implementations.decode import in_slots, step
 from implementations.layer_sizes import states_like
 from oracles.gated_delta_net import CONVOLVED, OUTPUTS, inputs_of
 from parity.compilation import jit_for_few_runs
-from parity.layer.measure import Finding, Pieces, judged
+from parity.layer.measure import Pieces
 from parity.layer.problem import SIZES, B, Problem, T, arguments
 from parity.layer.run import Around
 
@@ -33,8 +33,8 @@ def _step(one: Step, dtype: Dtype) -> Callable[..., Any]:
     return jit_for_few_runs(one)
 
 
-def in_pieces(around: Around, problem: Problem, lengths: Sequence[int], one: Step = step) -> dict[str, Finding]:
-    """Of a prefill in pieces of these lengths, and then one token at a time by `one` to the end, on one device."""
+def in_pieces(around: Around, problem: Problem, lengths: Sequence[int], one: Step = step) -> Pieces:
+    """`OUTPUTS` of a prefill in pieces of these lengths, and then by `one` token by token to the end, on one device."""
 
     def run(given: dict[str, jax.Array]) -> tuple[Any, ...]:
         x, parameters, *states = inputs_of(given)  # type: ignore[arg-type]
@@ -47,12 +47,12 @@ def in_pieces(around: Around, problem: Problem, lengths: Sequence[int], one: Ste
             y.append(more[:, None])
         return jnp.concatenate(y, axis=1), *states
 
-    return _judged(run, problem)
+    return _answered(run, problem)
 
 
 def in_poisoned_slots(
     around: Around, problem: Problem, lengths: Sequence[int], table: Callable[..., Any] = in_slots
-) -> dict[str, Finding]:
+) -> Pieces:
     """The same in slots of a table that holds NaN, of a fresh problem: `table` is told that the first piece has no
     initial state.
     """
@@ -73,7 +73,7 @@ def in_poisoned_slots(
             y.append(more)
         return jnp.concatenate(y, axis=1), *jax.tree.map(lambda x: x[slots], held)
 
-    return _judged(run, problem)
+    return _answered(run, problem)
 
 
 @cache
@@ -87,10 +87,9 @@ def _in_slots(around: Around, dtype: Dtype, table: Callable[..., Any], one_token
     return jit_for_few_runs(piece)
 
 
-def _judged(run: Callable[..., tuple[Any, ...]], problem: Problem) -> dict[str, Finding]:
+def _answered(run: Callable[..., tuple[Any, ...]], problem: Problem) -> Pieces:
     with jax.enable_x64(problem.dtype == "f64"):
         given = {name: jax.device_put(x.copy()) for name, x in arguments(problem).items()}
         y, conv_state, recurrent_state = run(given)
         found = (y, *(conv_state[name] for name in CONVOLVED), recurrent_state)
-        pieces: Pieces = {name: [np.asarray(x)] for name, x in zip(OUTPUTS, found, strict=True)}
-    return judged(problem, pieces)
+        return {name: [np.asarray(x)] for name, x in zip(OUTPUTS, found, strict=True)}

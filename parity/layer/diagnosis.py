@@ -5,8 +5,7 @@ from functools import cache
 
 import numpy as np
 
-from oracles.gated_delta_net import QUANTITIES
-from parity.layer.measure import Pieces, limit_of, off
+from parity.layer.measure import Finding, Pieces, limit_of, off
 from parity.layer.mistake import Mistake, planted
 from parity.layer.mistakes import MISTAKES
 from parity.layer.problem import Problem
@@ -45,13 +44,20 @@ def _tried(around: Around, problem: Problem, mistakes: Mapping[str, Mistake]) ->
 
 
 def _distance(around: Around, problem: Problem, failing: Pieces, mistake: Mistake) -> float | None:
-    """The worst units between the failing values and those of the mistake; None where it is not it."""
-    mistaken, of_truth = answer(planted(mistake, around), problem), findings(around, problem)
+    return distance(problem, failing, answer(planted(mistake, around), problem), findings(around, problem))
+
+
+def distance(problem: Problem, failing: Pieces, mistaken: Pieces, of_truth: Mapping[str, Finding]) -> float | None:
+    """The worst units between the failing values and those of a mistake, of all that failed; None where it is not it.
+    Where one is not finite the other must be so too, element by element.
+    """
     limit, worst = limit_of(problem.dtype).units, 0.0
-    for name in QUANTITIES:
-        if not all(np.isfinite(x.astype(np.float64)).all() for x in mistaken[name]):
+    for name, pieces in failing.items():
+        finite = [[np.isfinite(x.astype(np.float64)) for x in some] for some in (pieces, mistaken[name])]
+        if not all(np.array_equal(a, b) for a, b in zip(*finite, strict=True)):
             return None
-        units, _ = off(problem, name, failing[name], mistaken[name])
+        both = ([np.where(f, x, 0) for x, f in zip(some, finite[0], strict=True)] for some in (pieces, mistaken[name]))
+        units, _ = off(problem, name, *both)
         if not units <= max(ROUNDING * limit, of_truth[name].units / NEARER):
             return None
         worst = max(worst, units)
