@@ -151,13 +151,14 @@ def _relative_error(got: np.ndarray, want: np.ndarray) -> float:
 
 
 def _worst(piece: np.ndarray, got: np.ndarray, want: np.ndarray, found: np.ndarray, quantity: str, first: int) -> Worst:
-    row, block, head = np.unravel_index(np.argmax(found), found.shape)
+    row, block, head = (int(i) for i in np.unravel_index(np.argmax(found), found.shape))
     tokens = slice(block * BLOCK, (block + 1) * BLOCK)
     off = np.abs(got[row, tokens, head] - want[row, tokens, head])
-    token, element = np.unravel_index(np.argmax(np.where(np.isnan(off), np.inf, off)), off.shape)
+    place = np.unravel_index(np.argmax(np.where(np.isnan(off), np.inf, off)), off.shape)
+    token, element = (int(i) for i in place)
     token += block * BLOCK
     if quantity in ("final_state", "dh0"):
-        index = (int(row), int(head), *(int(i) for i in np.unravel_index(element, piece.shape[2:])))
+        index = (row, head, *(int(i) for i in np.unravel_index(element, piece.shape[2:])))
     else:
-        index = (int(row), int(first + token), int(head), *((int(element),) if piece.ndim == 4 else ()))
+        index = (row, first + token, head, *((element,) if piece.ndim == 4 else ()))
     return Worst(index, float(got[row, token, head, element]), float(want[row, token, head, element]))
