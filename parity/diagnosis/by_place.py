@@ -48,7 +48,7 @@ class Places:
     def of_tokens(self) -> Wrong | None:
         """Wherever any quantity that has tokens is wrong, whatever the head: `[R, B, chunks, 1]`."""
         found = [x.any(axis=3, keepdims=True) for quantity, x in self.wrong.items() if quantity not in STATES]
-        return np.stack(found).any(axis=0) if found else None
+        return np.asarray(np.any(found, axis=0)) if found else None
 
 
 def read(verdict: Verdict) -> str:
@@ -119,8 +119,8 @@ def _by_rank(places: Places) -> str:
     every, last = list(range(places.ranks)), places.ranks - 1
     over = places.of_tokens
     if over is None:
-        copies = np.stack([x.any(axis=(1, 2, 3)) for x in places.wrong.values()]).any(axis=0)
-        wrong = np.flatnonzero(copies).tolist()
+        copies = [np.any(x, axis=(1, 2, 3)) for x in places.wrong.values()]
+        wrong = np.flatnonzero(np.any(copies, axis=0)).tolist()
         name = " and ".join(places.wrong)
         return "" if wrong == every else f"{name} is wrong on {_ranks(wrong)} only: the ranks' copies differ"
     wrong = np.flatnonzero(over.any(axis=(1, 2, 3))).tolist()
@@ -145,7 +145,7 @@ def _by_chunk(places: Places) -> str:
     over = places.of_tokens
     if over is None or not over.any() or over.shape[2] == 1:
         return ""
-    by_chunk = over.any(axis=(1, 3))
+    by_chunk = np.asarray(np.any(over, axis=(1, 3)))
     last = by_chunk.shape[1] - 1
     tail = places.tokens - last * places.chunk_size
     of_each = " of each rank" if places.ranks > 1 else ""
