@@ -35,10 +35,11 @@ def walk_bf16(h: State, chunks: Factors) -> tuple[State, Array]:
     """A walk whose products take operands in bf16, nearly all in one pass of a matrix unit: the fast form, and coarse.
 
     `u`, `k_decayed` and `decay` stay wide. In their cotangents, and in the sums over the keys, what one token adds
-    nearly cancels what its neighbour does where keys repeat: dbeta is what is left, and less than their rounding.
+    nearly cancels what its neighbour does where keys repeat: dbeta is what is left, and less than their rounding. `w`
+    does too: `u - w h` nearly cancels where memory is long, and dg is made of what is left.
     """
     narrow = jax.tree.map(lambda x: x.astype(jnp.bfloat16), chunks)
-    return walk(h, narrow._replace(u=chunks.u, k_decayed=chunks.k_decayed, decay=chunks.decay))
+    return walk(h, narrow._replace(w=chunks.w, u=chunks.u, k_decayed=chunks.k_decayed, decay=chunks.decay))
 
 
 PALLAS = Implementation(

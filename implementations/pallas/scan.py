@@ -5,9 +5,10 @@ that entered the chunks, and walks them in reverse with the state's cotangent in
 chunks is left to XLA, before and behind.
 
 Operands of products keep the dtype that the factors have, sums and the state that of the state: factors in bf16 take
-one pass of a matrix unit, in f32 six (`HIGHEST`). Two may stay in f32 where the others are in bf16. `u` is no operand:
-`w h` is subtracted from it before anything is rounded, and its cotangent is rounded nowhere. `k_decayed` is taken in
-two parts of bf16: two passes over what is written, and three over the state's cotangent, which has two parts as well.
+one pass of a matrix unit, in f32 six (`HIGHEST`). Three may stay in f32 where the others are in bf16. `u` is no
+operand: `w h` is subtracted from it before anything is rounded, and its cotangent is rounded nowhere. `w`, `k_decayed`
+and what is written are taken in two parts of bf16: two passes each, and three where both operands have two, as the
+state's cotangent has where it meets `k_decayed`.
 """
 
 import functools
@@ -157,9 +158,9 @@ def _forward_kernel(h0: Any, chunk: Factors, final_state: Any, o: Any, entering:
         state[...] = h0[...]
 
     h = state[...]
-    low = h.astype(chunk.w.dtype)
+    low = h.astype(_narrow(chunk))
     dot = functools.partial(_dot, narrow=low.dtype, out=h.dtype)
-    written = (chunk.u[...] - dot(chunk.w[...], low)).astype(low.dtype)
+    written = chunk.u[...] - dot(chunk.w[...], low)
     if entering is not None:
         entering[...] = h
     if o is not None:
@@ -180,9 +181,9 @@ def _backward_kernel(
         cotangent[...] = dfinal_state[...]
 
     h, dh = entering[...], cotangent[...]
-    low, dh_low = h.astype(chunk.w.dtype), dh.astype(chunk.w.dtype)
+    low, dh_low = (x.astype(_narrow(chunk)) for x in (h, dh))
     dot = functools.partial(_dot, narrow=low.dtype, out=h.dtype)
-    written = (chunk.u[...] - dot(chunk.w[...], low)).astype(low.dtype)
+    written = chunk.u[...] - dot(chunk.w[...], low)
 
     dwritten = dot(chunk.k_decayed[...], dh.astype(chunk.k_decayed.dtype))
     dh_before = chunk.decay[...] * dh
@@ -193,7 +194,7 @@ def _backward_kernel(
         d.attention[...] = dot(do[...], written, transpose_b=True).astype(low.dtype)
     d.u[...] = dwritten.astype(d.u.dtype)
     du = dwritten.astype(low.dtype)
-    d.w[...] = -dot(du, low, transpose_b=True).astype(low.dtype)
+    d.w[...] = -dot(du, low, transpose_b=True).astype(d.w.dtype)
     d.k_decayed[...] = dot(written, dh_low, transpose_b=True).astype(d.k_decayed.dtype)
     d.decay[...] = jnp.sum(dh * h, axis=(1, 2), keepdims=True)
     cotangent[...] = dh_before - dot(chunk.w[...], du, transpose_a=True)
@@ -201,6 +202,11 @@ def _backward_kernel(
     @pl.when(pl.program_id(1) == pl.num_programs(1) - 1)
     def _() -> None:
         dh0[...] = cotangent[...]
+
+
+def _narrow(chunk: Factors) -> jnp.dtype:
+    """The narrowest dtype of the factors, of which some may be absent."""
+    return min((x.dtype for x in jax.tree.leaves(chunk)), key=lambda dtype: dtype.itemsize)
 
 
 def _dot(

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from parity import test_causal_conv, test_layer_layouts
 from parity.faults.catalogue import CATALOGUE, NULL_MODELS
 from parity.faults.invisible import INVISIBLE
+from parity.layer import decode_mistakes
 from parity.layer.mistakes import MISTAKES
 
 ROOT = Path(__file__).parents[2]
@@ -69,8 +71,9 @@ def _names(done: subprocess.CompletedProcess[str]) -> set[str]:
 
 def test_faults_selects_all_faults_and_nothing_else() -> None:
     names = _names(_pytest("--faults", "--collect-only", "-q"))
-    of_steps = {"recurrent_state_not_handed_over", "conv_state_not_handed_over", "recurrent_state_in_bf16"}
-    assert names == {x.name for x in (*CATALOGUE, *NULL_MODELS, *INVISIBLE)} | MISTAKES.keys() | of_steps
+    of_parts = MISTAKES.keys() | decode_mistakes.MISTAKES.keys() | test_layer_layouts.MISTAKES.keys()
+    of_parts |= {x.name for x in test_causal_conv.MISTAKES}
+    assert names == {x.name for x in (*CATALOGUE, *NULL_MODELS, *INVISIBLE)} | of_parts
     assert _names(_pytest("-m", "faults", "--collect-only", "-q")) == names
 
 

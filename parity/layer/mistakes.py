@@ -26,7 +26,7 @@ L2 = "x / jnp.sqrt(jnp.sum(x**2, axis=-1, keepdims=True) + EPSILON)"
 RMS = "o / jnp.sqrt(jnp.mean(o**2, axis=-1, keepdims=True) + EPSILON)"
 GATED = "weight * normalised * jax.nn.silu(z)"
 G = "-jnp.exp(A_log) * jax.nn.softplus(a + dt_bias)"
-RULE = "o, recurrent_state = rule(q, k, v,"
+RULE = "o, after = rule(q, k, v,"
 BETA = "jax.nn.sigmoid(b)\n"
 STATE = "of_last_document(tokens[:, x.shape[1] :]"
 
@@ -197,7 +197,7 @@ def _mistakes() -> Iterator[Mistake]:
         "heads_tiled",
         "key heads are tiled over the value heads, not repeated",
         RULE,
-        "o, recurrent_state = rule(*(jnp.tile(y, (1, 1, v.shape[2] // y.shape[2], 1)) for y in (q, k)), v,",
+        "o, after = rule(*(jnp.tile(y, (1, 1, v.shape[2] // y.shape[2], 1)) for y in (q, k)), v,",
         before_the_rule,
     )
 

@@ -7,6 +7,7 @@ from typing import Any
 import jax
 
 from implementations.contract import Dtype
+from parity.layouts import Layout
 from parity.matrix import Case
 from parity.tpu.chips import Devices
 from parity.ut_inversion import CLAIMS
@@ -55,8 +56,11 @@ def of_case(case: Case) -> Needs:
 
 
 def of_parameters(parameters: dict[str, Any], ranks: int | None) -> Needs:
-    """Of a test of the gate with these parameters. `ranks`: what its mark `ranks` says, where no parameter does."""
+    """Of a test of the gate with these parameters. `ranks`: what its mark `ranks` says, where no parameter does; a
+    parameter is a number or a layout.
+    """
     if "item" in parameters:
         return of_case(parameters["item"].case)
     claim = CLAIMS.get(parameters.get("claim", ""))
-    return Needs(claim.dtype if claim else parameters.get("dtype"), parameters.get("ranks") or ranks or 1)
+    over = parameters.get("layout") or parameters.get("ranks") or ranks or 1
+    return Needs(claim.dtype if claim else parameters.get("dtype"), over.devices if isinstance(over, Layout) else over)
