@@ -128,9 +128,9 @@ EXCHANGES = ("test_affine_composition.py", "test_causal_conv.py", "test_training
 def takes(nodeid):
     """The devices that a test of these modules takes, read from its id or from what it says it shows."""
     name, _, parameters = nodeid.partition("[")
-    if name == "test_other_kernels" or "gradient_that_is_missing" in name:
+    if name == "test_other_kernels" or "gradient_that_is_missing" in name or "zigzag" in parameters:
         return 4
-    if "without_any_exchange" in name:
+    if "without_any_exchange" in name or "shuffled2" in parameters:
         return 2
     ranks = re.search(r"-(\d)ranks|_on_(\d)\]|-(\d)\]", "[" + parameters)
     return int(next(filter(None, ranks.groups()))) if ranks else 1
