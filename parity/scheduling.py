@@ -48,7 +48,11 @@ class CompilationScheduling(LoadGroupScheduling):
         """A worker runs its last test when it knows that none follows: it is told so where there is no more work.
 
         pytest-xdist 3.8 tells it when its test before that ends, which never comes where a new worker gets one test.
+        And where a worker ends while a new one still collects, it books work for the new one that it cannot send: tests
+        would be lost, the fatal one with them, or waited for without end. A new worker asks when it has collected.
         """
+        if node not in self.registered_collections:
+            return
         super()._reschedule(node)
         if not self.workqueue and not node.shutting_down and self._pending_of(self.assigned_work.get(node, {})) < 2:
             node.shutdown()

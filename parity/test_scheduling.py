@@ -133,3 +133,22 @@ def test_a_new_worker_that_gets_the_last_test_is_told_that_none_follows() -> Non
     assert fatal == tests[0]
     assert new.sent == [1]
     assert new.shutting_down
+
+
+def test_no_work_is_booked_for_a_new_worker_that_still_collects() -> None:
+    """What two workers leave that end one after the other goes out when the first new one can take it."""
+    tests = items_in(ragged=4, short=3)
+    first, second, new = (Worker(f"gw{i}") for i in range(3))
+    scheduler = scheduled(tests, [first, second])
+    assert scheduler.remove_node(first) == tests[0]
+    ends(scheduler, second, [4])
+    scheduler.add_node(new)
+    assert scheduler.remove_node(second) == tests[5]
+    assert (new.sent, new.shutting_down) == ([], False)
+    scheduler.add_node_collection(new, tests)
+    scheduler.schedule()
+    assert new.sent == [1, 2, 3]
+    ends(scheduler, new, [1])
+    assert new.sent == [1, 2, 3, 6]
+    ends(scheduler, new, [2, 3])
+    assert new.shutting_down
