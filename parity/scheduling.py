@@ -2,6 +2,7 @@
 
 import re
 from collections import OrderedDict
+from collections.abc import Sequence
 
 from xdist.scheduler import LoadGroupScheduling
 from xdist.workermanage import WorkerController
@@ -28,6 +29,18 @@ class CompilationScheduling(LoadGroupScheduling):
         """
         super().schedule()
         self.workqueue = OrderedDict(sorted(self.workqueue.items(), key=lambda unit: -states(next(iter(unit[1])))))
+
+    def add_node_collection(self, node: WorkerController, collection: Sequence[str]) -> None:
+        """Raises RuntimeError where a worker in place of another collects other tests: xdist 3.8 only logs it."""
+        super().add_node_collection(node, collection)
+        if node not in self.registered_collections:
+            before = self.collection or []
+            of_one = set(collection).symmetric_difference(before)
+            difference = f"{min(of_one)} is in one of them only" if of_one else "they are in another order"
+            raise RuntimeError(
+                f"{node.gateway.id}, in place of a worker that ended, collected {len(collection)} tests where that one "
+                f"had {len(before)}: {difference}. What is collected must be the same in every process"
+            )
 
     def remove_node(self, node: WorkerController) -> str | None:
         """The test that ended its worker, if it did; the others of that worker go to another.

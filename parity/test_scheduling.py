@@ -152,3 +152,17 @@ def test_no_work_is_booked_for_a_new_worker_that_still_collects() -> None:
     assert new.sent == [1, 2, 3, 6]
     ends(scheduler, new, [2, 3])
     assert new.shutting_down
+
+
+@pytest.mark.parametrize(
+    ("collected", "said"),
+    [
+        (items_in(short=4), "4 tests where that one had 3: .*shard3of8-dq. is in one"),
+        (items_in(short=3)[::-1], "order"),
+    ],
+)
+def test_a_new_worker_that_collects_other_tests_is_an_error(collected: list[str], said: str) -> None:
+    worker = Worker("gw0")
+    scheduler = scheduled(items_in(short=3), [worker])
+    with pytest.raises(RuntimeError, match=f"new, in place of a worker that ended, collected .*{said}"):
+        replaced(scheduler, worker, collected)
