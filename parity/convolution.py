@@ -23,6 +23,7 @@ from parity.packing import segment_ids
 from parity.precision import NUMPY, SMALLEST_NORMAL, UNIT_ROUNDOFF, round_to
 from parity.shapes import Shape
 from parity.unit import units
+from parity.x64 import x64
 
 B, T, D, W = 2, 88, 6, 4
 NAMES = ("x", "weight", "initial_state", "dy", "dfinal_state")
@@ -119,7 +120,7 @@ def measured(
     f32 where x is bf16.
     """
     layout = over(ranks) if isinstance(ranks, int) else ranks
-    with jax.enable_x64(dtype == "f64"):
+    with x64(dtype == "f64"):
         placed = [
             place(x, layout, over_tokens=name in OF_TOKENS)
             for name, x in zip(NAMES, arguments(values, dtype, width), strict=True)

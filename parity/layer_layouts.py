@@ -30,6 +30,7 @@ from parity.compilation import jit_for_few_runs
 from parity.meshes import laid_out
 from parity.precision import SMALLEST_NORMAL, UNIT_ROUNDOFF, round_to
 from parity.unit import BLOCK, units
+from parity.x64 import x64
 
 # Eight ranks have three chunks each; a key head serves three value heads.
 B, T, CHUNK_SIZE = 4, 96, 4
@@ -128,7 +129,7 @@ def answers(
     """`oracle.QUANTITIES`, or its outputs alone, as they lie on the mesh; `lies` says where inputs do."""
     given = {name: _laid_out(name, x, layout) for name, x in arguments(dtype).items()}
     x, parameters, *states = oracle.inputs_of(given)
-    with jax.enable_x64(dtype == "f64"):
+    with x64(dtype == "f64"):
         inputs = jax.device_put((parameters, x, *states), layout.shardings(lies(layout.inputs())))
         cotangents = jax.device_put(oracle.cotangents_of(given), layout.shardings(layout.outputs()))
         (y, after, state), gradients = program(layout, layer, dtype, backward)(inputs, cotangents)

@@ -18,6 +18,7 @@ from parity.meshes import as_it_lies, copies_that_differ, per_rank, place, withi
 from parity.meshes import keywords as keywords_of_mesh
 from parity.problem import Problem
 from parity.shapes import Shape
+from parity.x64 import x64
 
 REPLICATED = ("initial_state", "dfinal_state", "final_state", "dh0")
 
@@ -47,7 +48,7 @@ def run(implementation: Implementation, problem: Problem, layout: Layout | int) 
 
     f64 runs with x64 on, f32 and bf16 with x64 off, as users run them. Raises MeshTooLarge.
     """
-    with jax.enable_x64(problem.dtype == "f64"):
+    with x64(problem.dtype == "f64"):
         lies = layout_of(implementation, layout)
         arguments = {n: place(x, lies, over_tokens=n not in REPLICATED) for n, x in problem.arguments.items()}
         like = {quantity: arguments[name] for quantity, name in LIKE.items()}

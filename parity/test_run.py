@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import PartitionSpec
 
 from implementations.chunked import chunked
 from implementations.contract import FEATURES, Implementation
@@ -100,6 +101,24 @@ def test_f64_runs_with_x64_and_the_others_without(problem, tokens, default):
     assert {str(answer.pieces[q][0].dtype) for q in ("o", "dq", "dk", "dv")} == {tokens}
     assert {str(answer.pieces[q][0].dtype) for q in ("final_state", "dg", "dbeta", "dh0")} == {default}
     assert jax.config.jax_enable_x64 == before
+
+
+@pytest.mark.parametrize("problem", [F64, F32], ids=["f64", "f32"])
+def test_a_callback_out_of_a_program_has_the_bits_of_its_run(problem):
+    """Over ranks it runs in a thread of XLA's, and what it returns would be cut to f32 there."""
+
+    def through_numpy(x):
+        return jax.pure_callback(lambda x: 2.0 * np.asarray(x), x, x)
+
+    def call(q, k, v, g, beta, initial_state, *, scale, chunk_size, mesh, axes):
+        tokens = PartitionSpec(None, axes)
+        return jax.shard_map(through_numpy, mesh=mesh, in_specs=tokens, out_specs=tokens)(v), initial_state
+
+    before = jax.enable_x64.get_global()
+    answer = run(forward_only(call, context_parallel=True), problem, 4)
+    assert answer.failures == {}
+    np.testing.assert_array_equal(np.concatenate(answer.pieces["o"], axis=1), 2.0 * problem.arguments["v"])
+    assert jax.enable_x64.get_global() == before
 
 
 @pytest.mark.parametrize("scale", [None, 0.5])

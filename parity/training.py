@@ -26,6 +26,7 @@ from parity.layouts import Layout, over
 from parity.meshes import keywords
 from parity.precision import SMALLEST_NORMAL, UNIT_ROUNDOFF
 from parity.unit import units
+from parity.x64 import x64
 
 STEPS = 24
 RATE = 2.0
@@ -47,7 +48,7 @@ class Noise(NamedTuple):
 def losses(implementation: Implementation, dtype: Dtype, ranks: int = 1) -> Float[np.ndarray, " steps"]:
     """The loss of each step before it is taken, of a run on `ranks` ranks. f64 runs have x64 on."""
     layout = over(ranks) if implementation.context_parallel else None
-    with jax.enable_x64(dtype == "f64"):
+    with x64(dtype == "f64"):
         return np.asarray(_run(implementation, dtype, layout)(*_start(dtype), Noise(0.0, 0)), dtype=np.float64)
 
 
@@ -57,7 +58,7 @@ def truth(rounded: Dtype) -> tuple[np.ndarray, np.ndarray]:
 
     On a CPU, whatever else there is: a TPU has no f64.
     """
-    with jax.enable_x64(True), jax.default_device(jax.devices("cpu")[0]):
+    with x64(True), jax.default_device(jax.devices("cpu")[0]):
         run = _run(CHUNKED, "f64", None)
         start = jax.tree.map(lambda x: x.astype(jnp.float64), _start(rounded))
         want = np.asarray(run(*start, Noise(0.0, 0)))

@@ -27,6 +27,7 @@ from implementations.layer_on_mesh import layer_on_mesh
 from implementations.layer_sizes import Sizes, parameters_like
 from oracles.stream import Stream
 from parity.compilation import jit_for_few_runs
+from parity.x64 import x64
 
 STEPS = 20
 B, T, CHUNK_SIZE = 16, 48, 4
@@ -111,7 +112,7 @@ class Run(NamedTuple):
 def run(setup: Setup, dtype: Dtype = "f32") -> Run:
     """f64 runs have x64 on."""
     mesh = setup.mesh
-    with jax.enable_x64(dtype == "f64"), jax.set_mesh(mesh) if setup.explicit else nullcontext():
+    with x64(dtype == "f64"), jax.set_mesh(mesh) if setup.explicit else nullcontext():
         return as_run(program(setup, dtype)(*placed(start(dtype), mesh)))
 
 

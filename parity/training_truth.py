@@ -34,6 +34,7 @@ from parity.compilation import jit_for_few_runs
 from parity.precision import SMALLEST_NORMAL, UNIT_ROUNDOFF
 from parity.training_steps import CHUNK_SIZE, STEPS, Batch, Run, Tree, adamw, as_run, start
 from parity.unit import units
+from parity.x64 import x64
 
 PROBES = 8
 PERTURBATION = 1e-9  # in f64, where it is far above rounding and far below what is not linear
@@ -80,7 +81,7 @@ def truth(rounded: Dtype) -> tuple[Run, Run]:
 
     On a CPU, whatever else there is: a TPU has no f64.
     """
-    with jax.enable_x64(True), jax.default_device(jax.devices("cpu")[0]):
+    with x64(True), jax.default_device(jax.devices("cpu")[0]):
         parameters, batch = start(rounded)
         parameters = jax.tree.map(lambda x: x.astype(jnp.float64), parameters)
         probe = _perturbed_program()

@@ -25,6 +25,7 @@ from parity.precision import SMALLEST_NORMAL, UNIT_ROUNDOFF, round_to
 from parity.problem import Problem
 from parity.shapes import Shape
 from parity.unit import units
+from parity.x64 import x64
 
 Inverse = Callable[[jax.Array], jax.Array]
 
@@ -107,6 +108,6 @@ def _relative(a: np.ndarray, b: np.ndarray) -> Iterator[float]:
 
 def _answers(claim: Claim, S: np.ndarray, dT: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """T, and dS where it is asked for: below the diagonal."""
-    with jax.enable_x64(claim.dtype == "f64"):
+    with x64(claim.dtype == "f64"):
         T, pullback = jax.vjp(jax.jit(claim.inverse), jnp.asarray(S))
         return np.asarray(T), np.tril(np.asarray(pullback(jnp.asarray(dT))[0]), -1)

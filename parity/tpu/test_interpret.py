@@ -17,9 +17,8 @@ from parity.faults.edits import Edit, edited
 
 SCAN = "implementations.pallas.scan"
 unset = edited(SCAN + ":walk", Edit(SCAN, "cotangent[...] = dfinal_state[...]", "pass"))
-only = {"arithmetic": {"f32": "f32"}}
-RIGHT = Implementation("right", PALLAS.call, **only)
-UNSET = Implementation("unset", partial(chunked, walk=unset), **only)
+RIGHT = Implementation("right", PALLAS.call, arithmetic={"f32": "f32", "f64": "f64"})
+UNSET = Implementation("unset", partial(chunked, walk=unset), arithmetic={"f32": "f32"})
 """
 
 
