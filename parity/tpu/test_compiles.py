@@ -2,10 +2,10 @@
 Qwen3-Next and Qwen3.5: K = V = 128, 16 key heads, 32 and 64 value heads, chunks of 64 and 128, bf16.
 
 Kernels, and what has them in it, meet both numbers of heads with both chunks on every chip, for VMEM may do for one and
-not for another. What is XLA's alone meets the smaller sizes on one half of the chips and the larger on the other. These
-with the least effort of XLA, for its speed: Mosaic knows one effort only. At the largest sizes implementations are also
-compiled as they are used, on the half of the chips that had the smaller, and variants that are programs of their own on
-one.
+not for another. What is XLA's alone meets the smallest sizes on one half of the chips and the largest on the other,
+implementations but variants the largest on all. These with the least effort of XLA, for its speed: Mosaic knows one
+effort only. At the largest sizes implementations are also compiled as they are used, on the chip of the least memory,
+and variants that are programs of their own on the one of `test_long`, which has least_memory so.
 """
 
 import jax
@@ -16,7 +16,6 @@ from jax.experimental.pallas import tpu as pltpu
 from jax.sharding import SingleDeviceSharding
 
 from implementations import ALL, VARIANTS
-from implementations.context_parallel.least_memory import LEAST_MEMORY
 from implementations.context_parallel.least_work import LEAST_WORK
 from implementations.context_parallel.load_balanced import LOAD_BALANCED
 from implementations.contract import Implementation
@@ -38,14 +37,29 @@ def has_kernels(implementation: Implementation) -> bool:
     return implementation.name.startswith("pallas")
 
 
+# Variants that are more than parts of others, put together in another way.
+OF_THEIR_OWN = [x for x in VARIANTS if has_kernels(x) or x in (LEAST_WORK, LOAD_BALANCED)]
+AS_USED = [*((x, "v5e") for x in ALL), *((x, "v5p") for x in OF_THEIR_OWN)]
+
+
+def sizes(implementation: Implementation, chip: str) -> tuple[tuple[int, int], ...]:
+    if has_kernels(implementation):
+        return ALL_SIZES
+    if chip not in CHIPS[::2]:
+        return (LARGEST,)
+    return (ALL_SIZES[0], LARGEST) if implementation in ALL else (ALL_SIZES[0],)
+
+
 def programs():
     """What is compiled with the least effort: each implementation, the chip and the sizes."""
     for implementation in (*ALL, *VARIANTS):
         for chip in CHIPS:
-            half = ALL_SIZES[0] if chip in CHIPS[::2] else LARGEST
-            for size in ALL_SIZES if has_kernels(implementation) else (half,):
-                name = implementation.name.replace("_", " ")
-                yield pytest.param(implementation, chip, *size, id=f"{name}, {chip}, {size[0]} heads, chunk {size[1]}")
+            for size in sizes(implementation, chip):
+                if (implementation, chip) not in AS_USED or size != LARGEST:
+                    name = implementation.name.replace("_", " ")
+                    yield pytest.param(
+                        implementation, chip, *size, id=f"{name}, {chip}, {size[0]} heads, chunk {size[1]}"
+                    )
 
 
 each_chip = pytest.mark.parametrize("chip", CHIPS)
@@ -70,16 +84,9 @@ def test_an_implementation_compiles(implementation, chip, value_heads, chunk):
         compiled(implementation, chip, value_heads, chunk)
 
 
-# Variants that are more than parts of others, put together in another way.
-OF_THEIR_OWN = [x for x in VARIANTS if has_kernels(x) or x in (LEAST_WORK, LEAST_MEMORY, LOAD_BALANCED)]
-
-
 @pytest.mark.parametrize(
     ("implementation", "chip"),
-    [
-        *(pytest.param(x, chip, id=f"{x.name.replace('_', ' ')}, {chip}") for x in ALL for chip in CHIPS[::2]),
-        *(pytest.param(x, "v5p", id=f"{x.name.replace('_', ' ')}, v5p") for x in OF_THEIR_OWN),
-    ],
+    [pytest.param(x, chip, id=f"{x.name.replace('_', ' ')}, {chip}") for x, chip in AS_USED],
 )
 def test_an_implementation_compiles_as_it_is_used(implementation, chip):
     program = compiled(implementation, chip, *LARGEST)
