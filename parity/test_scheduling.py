@@ -160,6 +160,7 @@ def test_no_work_is_booked_for_a_new_worker_that_still_collects() -> None:
         (items_in(short=4), "4 tests where that one had 3: .*shard3of8-dq. is in one"),
         (items_in(short=3)[::-1], "order"),
     ],
+    ids=["more", "in another order"],
 )
 def test_a_new_worker_that_collects_other_tests_is_an_error(collected: list[str], said: str) -> None:
     worker = Worker("gw0")
